@@ -1,0 +1,183 @@
+"""Heatmaps and their numbers: draws on a given Axes, returns the artists, never shows.
+
+Everything a picture says twice (colour and number, outline and caption) is said so that
+it can be read in grey, by people who see colours differently, and from the back row.
+"""
+
+import numpy as np
+from matplotlib import colormaps, font_manager
+from matplotlib.colors import to_rgba
+
+MOST_NUMBERS = 16  # past this many rows or columns a number no longer fits its cell
+MASKED, NOT_A_NUMBER = "#c8c8c8", "#4d4d4d"
+# Fonts that have emoji, Chinese, Japanese, Korean or Hebrew, where the machine has them.
+_WISHED = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Microsoft YaHei", "PingFang SC", "Hiragino Sans",
+           "Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol", "Noto Sans Hebrew")  # fmt: skip
+
+
+class Heatmap:
+    """A drawn matrix: its cells, its numbers and the outline round a chosen cell.
+
+    Attributes
+    ----------
+    cells : AxesImage with the colour of each cell, (n_rows, n_columns, 4).
+    numbers : list of Text, row by row; empty past 16 rows or columns.
+    """
+
+    def __init__(self, ax, shape, kind, limit):
+        self.ax, self.shape, self.limit = ax, shape, limit
+        self._colours = colormaps["viridis" if kind == "weights" else "RdBu_r"]
+        self._lowest = 0 if kind == "weights" else -limit
+        self.cells = ax.imshow(np.zeros((*shape, 4), np.uint8), interpolation="nearest", aspect="auto")
+        small = max(shape) <= MOST_NUMBERS
+        width, height = (points / cells for points, cells in zip(_points(ax), shape[::-1], strict=True))
+        size = min(14, 0.24 * width, 0.32 * height)
+        self.numbers = [
+            ax.text(j, i, "", ha="center", va="center", fontsize=size)
+            for i in range(shape[0] if small else 0)
+            for j in range(shape[1])
+        ]
+
+    @property
+    def artists(self):
+        """What changes when the matrix changes, in drawing order."""
+        return [self.cells, *self.numbers]
+
+    def update(self, matrix, keep=None):
+        """Show another matrix of the same shape; the scale of colours stays.
+
+        matrix (n_rows, n_columns): real numbers, NaN allowed. keep: as in `heatmap`.
+        """
+        matrix = np.asarray(matrix, float)
+        if matrix.shape != self.shape:
+            raise ValueError(f"matrix: expected {self.shape}, the shape first drawn, got {matrix.shape}")
+        share = (matrix - self._lowest) / (self.limit - self._lowest)
+        colours = self._colours(share, bytes=True)
+        colours[np.isnan(matrix)] = _bytes(NOT_A_NUMBER)
+        if keep is not None:
+            colours[~np.asarray(keep)] = _bytes(MASKED)
+        self.cells.set_data(colours)
+        if self.numbers:
+            self._write(matrix, np.ones(self.shape, bool) if keep is None else keep, colours)
+
+    def _write(self, matrix, keep, colours):
+        inks = np.where(luminance(colours) > 0.179, "black", "white").ravel()
+        values = zip(matrix.ravel(), np.ravel(keep), inks, strict=True)
+        for text, (value, kept, ink) in zip(self.numbers, values, strict=True):
+            text.set_text(number(value) if kept else "×")
+            text.set_color(str(ink))
+
+
+def heatmap(ax, matrix, rows=None, columns=None, *, kind="weights", limit=None, keep=None,
+            title="", ylabel="query", xlabel="key"):  # fmt: skip
+    """Draw a matrix as coloured cells with a number in each.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes to draw on.
+    matrix : array-like (n_rows, n_columns); NaN is shown as such. Rows are queries, columns are keys.
+    rows, columns : labels, one each row or column, taken literally; by default 1, 2, 3, ...
+    kind : "weights" (probabilities, colours fixed from 0 to 1) or "signed" (symmetric about 0).
+    limit : for "signed", the number at the ends of the scale; by default the largest absolute value.
+    keep : array-like of bool (n_rows, n_columns), optional; cells outside it are shown masked, with a ×.
+    title, ylabel, xlabel : literal text.
+
+    Returns
+    -------
+    Heatmap
+        The artists, with ``update(matrix)`` to show another matrix on the same scale.
+
+    Raises
+    ------
+    ValueError
+        For a matrix without two dimensions, an unknown kind, or labels of the wrong number.
+
+    >>> from matplotlib.figure import Figure
+    >>> drawn = heatmap(Figure().subplots(), [[0.25, 0.75]], ["the"], ["cat", "sat"])
+    >>> [text.get_text() for text in drawn.numbers]
+    ['0.25', '0.75']
+    """
+    matrix = np.asarray(matrix, float)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"matrix: expected (n_rows, n_columns), got {matrix.shape}")
+    if kind not in ("weights", "signed"):
+        raise ValueError(f"kind: expected 'weights' or 'signed', got {kind!r}")
+    _label(ax.yaxis, "rows", rows, len(matrix), _points(ax)[1])
+    _label(ax.xaxis, "columns", columns, matrix.shape[1], _points(ax)[0])
+    drawn = Heatmap(ax, matrix.shape, kind, 1 if kind == "weights" else limit or _largest(matrix))
+    drawn.update(matrix, keep)
+    ax.set_title(title, fontsize=11, parse_math=False)
+    ax.set_ylabel(ylabel, fontsize=10, parse_math=False)
+    ax.set_xlabel(xlabel, fontsize=10, parse_math=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return drawn
+
+
+def number(value):
+    """A number as short as a cell needs it: 0.87, -12.3, 4567, 1e+06, NaN.
+
+    >>> number(-0.001), number(0.8706), number(-12.34), number(1e6)
+    ('0.00', '0.87', '-12.3', '1e+06')
+    """
+    if np.isnan(value):
+        return "NaN"
+    size = abs(value)
+    form = ".2f" if size < 9.995 else ".1f" if size < 99.95 else ".0f" if size < 99999 else ".0e"
+    text = format(value, form)
+    return text[1:] if text.startswith("-") and float(text) == 0 else text
+
+
+def luminance(colours):
+    """Relative luminance (WCAG 2.2) of colours (..., 3 or 4) in bytes: 0 is black, 1 is white.
+
+    Black ink on more than 0.179 and white ink below has a contrast of at least 4.5 : 1.
+
+    >>> luminance([[255, 255, 255, 255]]).round(3)
+    array([1.])
+    """
+    shares = np.asarray(colours)[..., :3] / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def families():
+    """The font families to write words in: matplotlib's own, then those here that have other scripts."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return ["DejaVu Sans", *(name for name in _WISHED if name in installed)]
+
+
+def shorten(word, letters):
+    """The word, or its beginning and an ellipsis where it has more than so many letters.
+
+    >>> shorten("attention", 6)
+    'atten…'
+    """
+    return word if len(word) <= letters else word[: max(1, letters - 1)] + "…"
+
+
+def _label(axis, name, labels, count, points):
+    labels = [str(i + 1) for i in range(count)] if labels is None else [str(label) for label in labels]
+    if len(labels) != count:
+        raise ValueError(f"{name}: expected {count} labels to fit the matrix, got {len(labels)}")
+    every = int(np.ceil(14 * count / points))  # a line of text is 14 points high
+    # Labels of columns stand side by side and share the width; those of rows share a margin.
+    letters = max(3, int(points / count / 5.6)) if name == "columns" else 10
+    shown = range(0, count, every)
+    axis.set_ticks(shown, [shorten(labels[i], letters) for i in shown], fontsize=10, fontfamily=families())
+    for text in axis.get_ticklabels():
+        text.set_parse_math(False)
+
+
+def _points(ax):
+    box = ax.get_window_extent()
+    return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
+
+
+def _largest(matrix):
+    finite = np.abs(matrix[np.isfinite(matrix)])
+    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+
+
+def _bytes(colour):
+    return np.multiply(to_rgba(colour), 255).astype(np.uint8)
