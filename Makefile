@@ -1,0 +1,31 @@
+# Two commands: `make lab` opens the course, `make test` runs every test and every notebook.
+
+PYTHON ?= python3
+FIRST := notebooks/20_4_attention_on_a_sequence.ipynb
+# Settings for JupyterLab as the course wants it; see tools/jupyter.
+export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
+
+.PHONY: lab test notebooks
+
+lab: .venv/.lab
+	.venv/bin/python tools/lab.py $(FIRST) $(LAB_OPTIONS)
+
+test: .venv/.test
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m pytest $(PYTEST_OPTIONS)
+
+notebooks: .venv/.test
+	.venv/bin/python tools/notebooks.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another one: make lab PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+
+.venv/.lab: .venv/bin/python pyproject.toml constraints.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/.test: .venv/.lab
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
