@@ -174,7 +174,9 @@ def _paint_cells(pixels, image):
     box = image.get_window_extent()
     left, right = round(box.x0), round(box.x1)
     top, bottom = (pixels.shape[0] - round(y) for y in (box.y1, box.y0))
-    rows = _owners(bottom - top, colours.shape[0])
+    rows = (
+        colours.shape[0] - 1 - _owners(bottom - top, colours.shape[0])[::-1]
+    )  # counted from below, as matplotlib does
     columns = _owners(right - left, colours.shape[1])
     pixels.view(np.uint32)[top:bottom, left:right, 0] = colours[rows][:, columns]
 

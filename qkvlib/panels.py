@@ -3,7 +3,7 @@
 import html
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
@@ -354,7 +354,8 @@ class AttentionPanel:
 class Prediction:
     """A question to commit to before the answer shows; made by `predict`."""
 
-    _chosen: dict = {}  # question -> option: running a notebook again must not lose what a learner chose
+    # Question and option chosen: running a notebook again must not lose what a learner chose.
+    _chosen: ClassVar[dict] = {}
 
     def __init__(self, question, options, answer, why):
         if answer not in options:

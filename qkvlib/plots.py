@@ -102,8 +102,8 @@ def heatmap(ax, matrix, rows=None, columns=None, *, kind="weights", limit=None, 
         raise ValueError(f"matrix: expected (n_rows, n_columns), got {matrix.shape}")
     if kind not in ("weights", "signed"):
         raise ValueError(f"kind: expected 'weights' or 'signed', got {kind!r}")
-    _label(ax.yaxis, "rows", rows, len(matrix), _points(ax)[1])
-    _label(ax.xaxis, "columns", columns, matrix.shape[1], _points(ax)[0])
+    _label(ax.yaxis, "rows", rows, len(matrix))
+    _label(ax.xaxis, "columns", columns, matrix.shape[1])
     drawn = Heatmap(ax, matrix.shape, kind, 1 if kind == "weights" else limit or _largest(matrix))
     drawn.update(matrix, keep)
     ax.set_title(title, fontsize=11, parse_math=False)
@@ -147,26 +147,40 @@ def families():
     return ["DejaVu Sans", *(name for name in _WISHED if name in installed)]
 
 
-def shorten(word, letters):
-    """The word, or its beginning and an ellipsis where it has more than so many letters.
+def fitted(ax, word, points):
+    """The word, or its longest beginning with an ellipsis, so that it is no wider than so many points."""
+    text = ax.text(0, 0, "", fontsize=10, fontfamily=families(), parse_math=False)
+    for letters in range(min(len(word), 40), 0, -1):
+        short = word if letters == len(word) else word[:letters] + "…"
+        text.set_text(short)
+        if text.get_window_extent().width * 72 / ax.figure.dpi <= points:
+            break
+    text.remove()
+    return short
 
-    >>> shorten("attention", 6)
-    'atten…'
-    """
-    return word if len(word) <= letters else word[: max(1, letters - 1)] + "…"
 
-
-def _label(axis, name, labels, count, points):
+def _label(axis, name, labels, count):
     labels = [str(i + 1) for i in range(count)] if labels is None else [str(label) for label in labels]
     if len(labels) != count:
         raise ValueError(f"{name}: expected {count} labels to fit the matrix, got {len(labels)}")
-    every = int(np.ceil(14 * count / points))  # a line of text is 14 points high
-    # Labels of columns stand side by side and share the width; those of rows share a margin.
-    letters = max(3, int(points / count / 5.6)) if name == "columns" else 10
+    width, height = _points(axis.axes)
+    if name == "rows":
+        every = int(np.ceil(14 * count / height))  # a line of text is 14 points high
+        room = _margin(axis.axes) - 16  # beside the axis' own name
+    else:
+        every = int(np.ceil(min(3, max(map(len, labels))) * 9 * count / width))  # room for three letters at least
+        room = every * width / count - 3
     shown = range(0, count, every)
-    axis.set_ticks(shown, [shorten(labels[i], letters) for i in shown], fontsize=10, fontfamily=families())
+    axis.set_ticks(shown, [fitted(axis.axes, labels[i], room) for i in shown], fontsize=10, fontfamily=families())
     for text in axis.get_ticklabels():
         text.set_parse_math(False)
+
+
+def _margin(ax):
+    """The free width, in points, left of the axes."""
+    left = ax.get_window_extent().x0
+    others = [other.get_window_extent().x1 for other in ax.figure.axes]
+    return (left - max((right for right in others if right <= left), default=0)) * 72 / ax.figure.dpi
 
 
 def _points(ax):

@@ -1,0 +1,89 @@
+"""What the tests share: where the course is, a real Chromium, and a real JupyterLab on a copy of the notebooks."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge",
+            "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+            "/Applications/Chromium.app/Contents/MacOS/Chromium",
+            r"C:\Program Files\Google\Chrome\Application\chrome.exe")  # fmt: skip
+
+
+def chromium():
+    """The path of a Chromium, or a skip that says how to get one (a failure where browser tests are required)."""
+    for name in CHROMIUM:
+        if found := shutil.which(name):
+            return found
+    reason = (
+        "no Chromium found: install it (Debian, Ubuntu: apt-get install chromium; "
+        "macOS: brew install --cask chromium) and run make test again"
+    )
+    if os.environ.get("QKV_REQUIRE_BROWSER"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Lab:
+    """A running JupyterLab, as `make lab` starts it, on a copy of the notebooks."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        options = ["--no-browser", f"--ServerApp.root_dir={folder}", f"--port={port}", "--IdentityProvider.token=t"]
+        first = "notebooks/20_4_attention_on_a_sequence.ipynb"
+        self.log = folder / "lab.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([sys.executable, ROOT / "tools" / "lab.py", first, *options],
+                                            stdout=log, stderr=log, env=self._environment())  # fmt: skip
+        self._wait()
+
+    def _environment(self):
+        own = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR")
+        return os.environ | {name: str(self.folder / name.lower()) for name in own}
+
+    def _wait(self):
+        for _ in range(300):
+            try:
+                return urllib.request.urlopen(f"{self.url}/api?token=t", timeout=5).close()
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.2)
+        raise RuntimeError(f"JupyterLab did not start: {self.log.read_text()[-2000:]}")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory, browser):
+    running = Lab(tmp_path_factory.mktemp("lab é x"))
+    yield running
+    running.stop()

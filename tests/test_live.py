@@ -1,0 +1,144 @@
+"""The fast path against matplotlib's own drawing, and what happens when a redraw fails."""
+
+import io
+import threading
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from qkvlib.live import LivePicture
+from qkvlib.plots import heatmap
+
+
+def figure(dpi):
+    """Two heatmaps that do not fill their cells with whole pixels, and a rectangle on top."""
+    figure = Figure((6, 2.5), dpi)
+    maps = [heatmap(figure.add_axes((x, 0.2, 0.35, 0.6)), np.zeros((4, 3)), kind=kind, limit=4, title="$x$")
+            for x, kind in ((0.1, "signed"), (0.6, "weights"))]  # fmt: skip
+    box = maps[0].ax.add_patch(Rectangle((0, 0), 1, 1, fill=False, linewidth=3, clip_on=False))
+    return figure, maps, [*maps[0].artists, *maps[1].artists, box]
+
+
+def pixels(png):
+    return np.asarray(Image.open(io.BytesIO(png))).astype(int)
+
+
+def walk(steps):
+    """States as a wandering slider makes them: signed numbers and shares, small moves."""
+    random = np.random.default_rng(20)
+    signed, shares = random.normal(size=(4, 3)), random.random((4, 3))
+    for _ in range(steps):
+        signed = np.clip(signed + random.normal(size=(4, 3)) * 0.2, -4, 4)
+        shares = np.clip(shares + random.normal(size=(4, 3)) * 0.05, 0, 1)
+        yield signed, shares
+
+
+@pytest.mark.parametrize("dpi", [100, 200])
+def test_a_redraw_equals_a_full_draw(dpi):
+    # To the pixel; the edges of letters may differ by 1 of 255, since a stamped letter's share of its
+    # pixel was rounded to a byte once more than a drawn one's.
+    live, maps, artists = figure(dpi)
+    picture = LivePicture(live, artists)
+    full, full_maps, _ = figure(dpi)
+    canvas = FigureCanvasAgg(full)
+
+    def change(maps, state):
+        for drawn, matrix in zip(maps, state, strict=True):
+            drawn.update(matrix)
+        return "a caption"
+
+    for state in walk(25):
+        picture.update(lambda state=state: change(maps, state))
+        change(full_maps, state)
+        canvas.draw()
+        difference = np.abs(pixels(picture.png) - np.asarray(canvas.buffer_rgba()).astype(int))
+        assert difference.max() <= 1
+
+
+def live(limit=1.0):
+    """A picture of one number, and how to change it."""
+    made = Figure((2, 2))
+    drawn = heatmap(made.add_axes((0.2, 0.2, 0.7, 0.7)), [[0.0]], kind="signed", limit=limit)
+    picture = LivePicture(made, drawn.artists)
+
+    def show(value):
+        drawn.update([[value]])
+        return f"the number is {value}"
+
+    return picture, show
+
+
+def test_a_redraw_that_fails_says_so_and_keeps_the_last_good_picture(caplog):
+    picture, show = live()
+    picture.update(lambda: show(0.25))
+    good, caption = picture.png, picture.caption
+
+    def fail():
+        show(0.75)
+        raise ValueError("W_Q: <expected> something else")
+
+    picture.update(fail)
+    message = picture.widget.children[2]
+    assert (picture.png, picture.caption, picture.widget.children[0].value) == (good, caption, good)
+    assert "W_Q: &lt;expected&gt; something else" in message.value
+    assert "could not be redrawn" in caplog.text
+
+    picture.update(lambda: show(0.5))
+    assert message.value == ""
+    assert picture.png != good
+    assert "the number is 0.5" in picture.widget.children[1].value
+
+
+def test_captions_are_literal():
+    picture, _ = live()
+    picture.update(lambda: '"<b>" & "$x$"')
+    assert "&quot;&lt;b&gt;&quot; &amp; &quot;$x$&quot;" in picture.widget.children[1].value
+
+
+def test_a_denser_screen_gets_a_sharper_picture_of_the_same_size_on_the_page():
+    picture, show = live()
+    picture.update(lambda: show(0.25))
+    image, ratio = picture.widget.children[0], picture.widget.children[4]
+    before, layout = pixels(picture.png).shape, (image.layout.width, image.layout.height)
+    ratio.value = 2.0
+    assert pixels(picture.png).shape == (2 * before[0], 2 * before[1], 4)
+    assert (image.layout.width, image.layout.height) == layout
+    ratio.value = 50.0
+    assert pixels(picture.png).shape[0] == 3 * before[0]
+    ratio.value = 0.3
+    assert pixels(picture.png).shape == before
+
+
+def test_two_threads_never_mix_their_pictures():
+    picture, show = live(limit=100)
+    wanted = {}
+    for value in range(20):
+        picture.update(lambda value=value: show(value))
+        wanted[picture.caption] = picture.png
+    seen = []
+    picture.widget.children[0].observe(lambda change: seen.append(change["new"]), "value")
+
+    def run(values):
+        for value in values:
+            picture.update(lambda value=value: show(value))
+
+    threads = [threading.Thread(target=run, args=(list(range(start, 20, 2)) * 10,)) for start in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) > 100
+    assert set(seen) <= set(wanted.values())
+    assert picture.png == wanted[picture.caption]
+
+
+def test_pyplot_never_learns_of_it():
+    picture, show = live()
+    for value in np.linspace(-1, 1, 50):
+        picture.update(lambda value=value: show(value))
+    assert pyplot.get_fignums() == []
