@@ -8,6 +8,7 @@ pyplot is never touched: the notebook's own backend would send its figures from 
 
 import base64
 import html
+import io
 import logging
 import struct
 import threading
@@ -23,34 +24,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
+from PIL import Image
 
 log = logging.getLogger("qkvlib")
-
-# An <img> that fails to load is the one hook ipywidgets leave for a few lines of script. It names
-# what they leave nameless to a screen reader (slider handles, their readouts, the picture), and
-# tells the kernel how many pixels the screen has for one of the page's, so that the picture is sharp.
-_SCRIPT = """
-const hook = this;
-(function settle(tries) {
-  const root = hook.closest('.qkv-panel') || hook.closest('.qkv-live');
-  if (!root || root.querySelectorAll('.noUi-handle').length < root.querySelectorAll('.widget-slider').length)
-    { if (tries) setTimeout(settle, 100, tries - 1); return; }
-  for (const slider of root.querySelectorAll('.widget-slider')) {
-    const name = slider.querySelector('.widget-label').textContent;
-    slider.querySelector('.noUi-handle').setAttribute('aria-label', name);
-    const readout = slider.querySelector('.widget-readout');
-    if (readout) { readout.setAttribute('role', 'textbox'); readout.setAttribute('aria-label', name + ', typed'); }
-  }
-  const live = hook.closest('.qkv-live');
-  live.querySelector('img.qkv-picture').setAttribute('aria-labelledby', hook.dataset.caption);
-  const input = live.querySelector('.qkv-ratio input');
-  (function tell() {
-    input.value = window.devicePixelRatio;
-    input.dispatchEvent(new Event('change', {bubbles: true}));
-    matchMedia(`(resolution: ${window.devicePixelRatio}dppx)`).addEventListener('change', tell, {once: true});
-  })();
-})(100);
-"""
 
 
 class LivePicture:
@@ -80,19 +56,19 @@ class LivePicture:
         self._build()
 
     def _build(self):
-        width, height = (int(pixels) for pixels in self._figure.bbox.size)
-        # Width and height are the page's, so that nothing jumps when a sharper picture comes.
-        self._image = ipywidgets.Image(format="png", layout={"width": f"{width}px", "height": f"{height}px"})
+        width = int(self._figure.bbox.width)
+        # The width is the page's, so that nothing jumps when a sharper picture comes.
+        self._image = ipywidgets.Image(format="png", layout={"width": f"{width}px"})
         self._image.add_class("qkv-picture")
         self._caption_id = f"qkv-{uuid.uuid4().hex[:12]}"
         self._caption, self._message = ipywidgets.HTML(), ipywidgets.HTML()
-        script = html.escape(_SCRIPT)
-        hook = ipywidgets.HTML(f'<img alt="" hidden src="data:," data-caption="{self._caption_id}" onerror="{script}">')
-        self._ratio = ipywidgets.FloatText(1.0)
+        # Hidden fields that page.js writes into: how dense the screen is, and where the picture was clicked.
+        self._ratio, self._click = ipywidgets.FloatText(1.0), ipywidgets.Text()
         self._ratio.add_class("qkv-ratio")
+        self._click.add_class("qkv-click")
         self._ratio.observe(self._sharpen, "value")
         self.caption, self.png = "", b""
-        self.widget = ipywidgets.VBox([self._image, self._caption, self._message, hook, self._ratio])
+        self.widget = ipywidgets.VBox([self._image, self._caption, self._message, self._ratio, self._click])
         self.widget.add_class("qkv-live")
 
     def update(self, change):
@@ -114,18 +90,31 @@ class LivePicture:
                 self.caption = caption
                 self._caption.value = f'<p id="{self._caption_id}">{html.escape(caption)}</p>'
 
+    def on_click(self, chosen):
+        """Call ``chosen(ax, column, row)`` when a cell of a heatmap of the picture is clicked."""
+        self._click.observe(lambda change: self._find_cell(change["new"], chosen), "value")
+
     def redecorate(self):
         """Forget the kept background: call it inside a change of what `artists` does not list."""
         self._background = None
 
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
-        picture = {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.caption}
-        alt = {"image/png": {"alt": self.caption}}
-        display(widget._repr_mimebundle_() | picture, metadata=alt, raw=True)
-        # Hidden where the live panel stands above it, which has a caption of its own.
-        saved = {"text/html": f'<p class="qkv-saved">{html.escape(self.caption)}</p>', "text/plain": self.caption}
-        display(saved, raw=True)
+        smaller = io.BytesIO()
+        Image.open(io.BytesIO(self.png)).convert("RGB").save(smaller, "png", optimize=True)
+        picture, caption = base64.b64encode(smaller.getvalue()).decode(), html.escape(self.caption)
+        source = f"data:image/png;base64,{picture}"
+        figure = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+        saved = {"text/html": figure, "image/png": picture, "text/plain": self.caption}
+        display(widget._repr_mimebundle_() | saved, raw=True)
+
+    def _find_cell(self, place, chosen):
+        across, down = map(float, place.split())
+        point = across * self._figure.bbox.width, (1 - down) * self._figure.bbox.height
+        for ax in self._figure.axes:
+            if ax.bbox.contains(*point):
+                column, row = ax.transData.inverted().transform(point).round().astype(int)
+                chosen(ax, int(column), int(row))
 
     def _say(self, message):
         self._message.value = f'<p class="qkv-error" role="alert">{html.escape(message)}</p>' if message else ""

@@ -3,6 +3,7 @@
 import html
 import threading
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 import ipywidgets as widgets
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
+from qkvlib import page
 from qkvlib.live import LivePicture
 from qkvlib.maths import attention
 from qkvlib.plots import heatmap, number
@@ -23,36 +25,6 @@ _AXES = {
     "Q": ("query", "component"), "K": ("key", "component"), "V": ("key", "component"),
     "scores": ("query", "key"), "weights": ("query", "key"), "output": ("query", "component"),
 }  # fmt: skip
-
-_STYLE = """<style>
-.qkv-panel { overflow: visible; color: var(--jp-ui-font-color1, #222); }
-.qkv-panel .widget-html-content { line-height: 1.35; }
-.qkv-panel .qkv-columns { flex-flow: row wrap; gap: 4px 10px; align-items: flex-start; overflow: visible; }
-.qkv-panel .qkv-controls { gap: 4px; overflow: visible; }
-.qkv-panel .qkv-matrix { grid-gap: 0 2px; align-items: center; overflow: visible; }
-.qkv-panel .qkv-head { font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px; line-height: 18px;
-  text-align: center; }
-.qkv-panel .qkv-cell { margin: 0; height: 26px; overflow: visible; }
-.qkv-panel .qkv-cell .widget-label { position: absolute; width: 1px; height: 1px; overflow: hidden;
-  clip-path: inset(50%); }
-.qkv-panel .qkv-cell .slider-container { margin: 0 4px 0 6px; }
-.qkv-panel .qkv-cell .widget-readout { min-width: 40px; width: 40px; margin: 0; padding: 0; font-size: 12px;
-  text-align: right; }
-.qkv-panel .noUi-handle { background: var(--jp-brand-color1, #1976d2); border-color: var(--jp-brand-color0, #0d47a1); }
-.jp-OutputArea:has(.qkv-panel) .qkv-saved { display: none; }
-.qkv-panel :focus-visible { outline: 3px solid var(--jp-brand-color1, #0b62d6); outline-offset: 1px; }
-.qkv-panel .qkv-cell .widget-readout.overflow { box-shadow: none; border: 0; }
-.qkv-panel .widget-button { margin: 0; padding: 0 10px; }
-.qkv-panel img.qkv-picture { max-width: 100%; object-fit: contain; margin: 0; border-radius: 4px; }
-.qkv-panel .qkv-live { overflow: visible; }
-.qkv-panel .qkv-live p { margin: 2px 0; max-width: 600px; }
-.qkv-panel .qkv-ratio { display: none; }
-.qkv-panel .qkv-error { border-left: 4px solid #c62828; padding-left: 8px; font-weight: 600; }
-.qkv-panel .qkv-sum { min-height: 76px; max-width: 540px; }
-.qkv-panel .qkv-sum p { margin: 2px 0; }
-.qkv-panel .qkv-goals { margin: 2px 0; padding-left: 0; list-style: none; }
-.qkv-panel textarea { font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
-</style>"""
 
 
 class Goal(NamedTuple):
@@ -219,10 +191,20 @@ class AttentionPanel:
         for dropdown in (self._query, self._key):
             dropdown.observe(lambda change: self._redraw(), "value")
 
+    def _choose(self, ax, column, row):
+        """Take the query and key of a clicked cell."""
+        name = next(name for name, drawn in self._heatmaps.items() if drawn.ax is ax)
+        of_row, of_column = _AXES[name]
+        with self._drawing_once():
+            if of_row in ("query", "key"):
+                (self._query if of_row == "query" else self._key).value = row
+            if of_column == "key":
+                self._key.value = column
+
     def _build_texts(self):
         self._sum, self._goals_shown = widgets.HTML(), widgets.HTML()
         self._sum.add_class("qkv-sum")
-        self._code = widgets.Textarea(rows=3, layout={"width": "96%"})
+        self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
         self._seed = widgets.BoundedIntText(0, min=0, max=9999, description="seed", layout={"width": "104px"},
                                             style={"description_width": "34px"})  # fmt: skip
 
@@ -246,31 +228,38 @@ class AttentionPanel:
         return [np.clip(rng.normal(size=shape), -limit, limit) for shape in shapes]
 
     def _arranged(self):
-        copy = widgets.Accordion([self._code], titles=["Copy this state as code"], selected_index=None)
+        copy = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
+        copy.observe(lambda change: setattr(self._code.layout, "display", None if change["new"] else "none"), "value")
         grids = [sliders.widget for sliders in self._sliders.values()]
         choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
-        left = widgets.VBox([self._buttons(), *grids, choice, self._sum, self._goals_shown, copy])
+        left = widgets.VBox([self._buttons(), *grids, choice, self._sum, self._goals_shown, copy, self._code])
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
-        panel = widgets.VBox([widgets.HTML(_STYLE), columns])
-        panel.add_class("qkv-panel")
-        return panel
+        return page.panel(columns)
 
     # What follows the controls
 
-    def _move(self, W_Q, W_K):
-        """Move many sliders, and draw once."""
+    @contextmanager
+    def _drawing_once(self):
+        """Move many controls, and draw when all have moved."""
         with self._lock:
-            before, self._moving = (self.W_Q, self.W_K), True
+            self._moving = True
             try:
-                self._sliders["W_Q"].value, self._sliders["W_K"].value = W_Q, W_K
-            except ValueError:
-                self._sliders["W_Q"].value, self._sliders["W_K"].value = before
-                raise
+                yield
             finally:
                 self._moving = False
             self._redraw()
+
+    def _move(self, W_Q, W_K):
+        with self._lock:
+            before = self.W_Q, self.W_K
+            try:
+                with self._drawing_once():
+                    self._sliders["W_Q"].value, self._sliders["W_K"].value = W_Q, W_K
+            except ValueError:
+                self._sliders["W_Q"].value, self._sliders["W_K"].value = before
+                raise
 
     def _redraw(self):
         with self._lock:
@@ -306,6 +295,7 @@ class AttentionPanel:
             )  # fmt: skip
         pairs = zip(self._heatmaps.values(), self._outlines.values(), strict=True)
         self.picture = LivePicture(figure, [artist for drawn, box in pairs for artist in (*drawn.artists, box)])
+        self.picture.on_click(self._choose)
 
     def _heatmap(self, ax, name):
         matrix, words = self._matrices[name], self._example.words
@@ -362,22 +352,25 @@ class Prediction:
             raise ValueError(f"answer: expected one of {list(options)}, got {answer!r}")
         self._question, self._answer, self._why, self._options = question, answer, why, list(options)
         self._radio = widgets.RadioButtons(options=self._options, value=None, layout={"width": "auto"})
-        self._commit = widgets.Button(description="This is my prediction", disabled=True,
-                                       layout={"width": "auto", "align_self": "flex-start"})  # fmt: skip
+        self._commit = widgets.Button(
+            description="This is my prediction", layout={"width": "auto", "align_self": "flex-start"}
+        )
         self._verdict = widgets.HTML()
-        self._radio.observe(lambda change: setattr(self._commit, "disabled", change["new"] is None), "value")
         self._commit.on_click(lambda _: self._show_verdict())
         ask = widgets.HTML(f"<p><b>{html.escape(question)}</b></p>")
-        self.widget = widgets.VBox([widgets.HTML(_STYLE), ask, self._radio, self._commit, self._verdict])
-        self.widget.add_class("qkv-panel")
+        self.widget = page.panel(ask, self._radio, self._commit, self._verdict)
         if question in self._chosen:
             self._radio.value = self._chosen[question]
             self._show_verdict()
 
     def _show_verdict(self):
-        choice = self._chosen[self._question] = self._radio.value
-        verdict = "✔ Yes" if choice == self._answer else f"✘ Not this time. The answer: {self._answer}"
-        self._verdict.value = f'<p role="status"><b>{html.escape(verdict)}.</b> {html.escape(self._why)}</p>'
+        choice, why = self._radio.value, self._why
+        if choice is None:
+            verdict, why = "Choose an answer first", ""
+        else:
+            self._chosen[self._question] = choice
+            verdict = "✔ Yes" if choice == self._answer else f"✘ Not this time. The answer: {self._answer}"
+        self._verdict.value = f'<p role="status"><b>{html.escape(verdict)}.</b> {html.escape(why)}</p>'
 
     def _repr_mimebundle_(self, **kwargs):
         text = "\n".join([self._question, *(f"( ) {option}" for option in self._options)])

@@ -45,6 +45,12 @@ def browser():
         browser.close()
 
 
+def run_jupyter(*arguments):
+    """A command of Jupyter's, with the course's settings, as make runs it."""
+    environment = os.environ | {"JUPYTER_CONFIG_PATH": str(ROOT / "tools" / "jupyter")}
+    subprocess.run([sys.executable, "-m", *map(str, arguments)], env=environment, check=True, capture_output=True)
+
+
 class Lab:
     """A running JupyterLab, as `make lab` starts it, on a copy of the notebooks."""
 

@@ -149,6 +149,23 @@ def test_a_chosen_pair_is_written_out_with_live_numbers(panel):
     assert panel._outlines["K"].get_y() == 1.5
 
 
+@pytest.mark.parametrize(
+    ("name", "column", "row", "chosen"),
+    [("weights", 2, 3, (3, 2)), ("scores", 0, 1, (1, 0)), ("Q", 1, 2, (2, 0)), ("K", 2, 3, (0, 3))],
+)
+def test_a_clicked_cell_is_chosen_with_one_redraw(panel, name, column, row, chosen):
+    drawn = []
+    find(panel.widget, ipywidgets.Image)[0].observe(drawn.append, "value")
+    ax = panel._heatmaps[name].ax
+    x, y = ax.figure.transFigure.inverted().transform(ax.transData.transform((column + 0.3, row - 0.3)))
+    click_at = find(panel.widget, ipywidgets.Text)[0]
+    click_at.value = f"{x} {1 - y}"
+    assert (panel._query.value, panel._key.value) == chosen
+    assert len(drawn) == 1
+    click_at.value = "0.001 0.001"  # the margin
+    assert (panel._query.value, panel._key.value) == chosen
+
+
 def test_the_outline_is_seen(panel):
     def picture():
         return np.asarray(Image.open(io.BytesIO(panel.picture.png))).astype(int)
@@ -247,11 +264,11 @@ def test_a_prediction_is_committed_to_before_the_answer_shows():
     question = predict("Which <word>?", ["cat", "sat"], "cat", "Because.")
     (radio,) = find(question.widget, ipywidgets.RadioButtons)
     (commit,) = find(question.widget, ipywidgets.Button)
-    assert commit.disabled
     assert radio.value is None
+    commit.click()
+    assert "Choose an answer first." in text_of(question)
     assert "Because." not in text_of(question)
     radio.value = "sat"
-    assert not commit.disabled
     assert "Because." not in text_of(question)
     commit.click()
     assert "Not this time. The answer: cat." in text_of(question)

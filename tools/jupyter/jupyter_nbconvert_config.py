@@ -4,8 +4,6 @@ A saved panel is a widget, which an exported page would fetch a widget manager f
 Its last picture and caption are in the saved state, and need nothing.
 """
 
-from html import escape
-
 from nbconvert.preprocessors import Preprocessor
 
 STATE = "application/vnd.jupyter.widget-state+json"
@@ -13,27 +11,25 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class SavedPictures(Preprocessor):
+    def preprocess_cell(self, cell, resources, index):
+        for output in cell.get("outputs", ()):
+            view = output.get("data", {}).pop(VIEW, None)
+            if view:
+                self.show_picture(output, list(self.parts(view["model_id"])))
+        return cell, resources
+
     def preprocess(self, notebook, resources):
         self.models = notebook.metadata.pop("widgets", {}).get(STATE, {}).get("state", {})
-        for cell in notebook.cells:
-            if any(self.show_picture(output) for output in cell.get("outputs", ())):
-                cell.outputs = [output for output in cell.outputs if "qkv-saved" not in str(output.get("data"))]
-        return notebook, resources
+        return super().preprocess(notebook, resources)
 
-    def show_picture(self, output):
-        """Put a saved panel's picture in place of its view; whether there was one."""
-        view = output.get("data", {}).pop(VIEW, None)
-        parts = list(self.parts(view["model_id"])) if view else []
+    def show_picture(self, output, parts):
+        """Put the last picture and caption of a saved panel in place of those it was first shown with."""
         pictures = [model["buffers"][0]["data"] for model in parts if model["model_name"] == "ImageModel"]
-        captions = [model["state"]["value"] for model in parts if 'id="qkv-' in model["state"].get("value", "")]
-        if not pictures:
-            return False
-        caption = captions[0].split(">", 1)[1].removesuffix("</p>")
-        source = f"data:image/png;base64,{pictures[0]}"
-        output.data["text/html"] = (
-            f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{caption}</figcaption></figure>'
-        )
-        return True
+        captions = [model["state"]["value"] for model in parts if 'id="qkv-' in str(model["state"].get("value"))]
+        if pictures and captions:
+            caption = captions[0].split(">", 1)[1].removesuffix("</p>")
+            image = f'<img alt="{caption}" src="data:image/png;base64,{pictures[0]}">'
+            output.data["text/html"] = f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
     def parts(self, model_id):
         """The saved model of a widget, and those of all that it holds."""

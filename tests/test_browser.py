@@ -1,0 +1,397 @@
+"""Section 20.4 as a learner meets it: a real JupyterLab in a real Chromium, keys pressed and sliders dragged."""
+
+import base64
+import io
+import re
+import time
+
+import nbformat
+import numpy as np
+import oracle
+import pytest
+from conftest import run_jupyter
+from matplotlib import colormaps
+from PIL import Image
+
+from qkvlib import AttentionPanel, chapter
+from qkvlib.panels import describe
+
+pytestmark = pytest.mark.browser
+LESSON = "20_4_attention_on_a_sequence.ipynb"
+VIRIDIS = colormaps["viridis"](np.arange(256), bytes=True)[:, :3].astype(int)
+
+
+class Page:
+    """A notebook open in JupyterLab, and what a person sees of one of its panels."""
+
+    def __init__(self, lab, browser, name, layout="&reset", **options):
+        self.page = browser.new_page(viewport={"width": 1366, "height": 768}, **options)
+        self.errors = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.goto(f"{lab.url}/lab/tree/notebooks/{name}?token=t{layout}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        self.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
+        self.page.wait_for_timeout(1000)  # JupyterLab drops what is run in the moment that the kernel connects
+
+    def menu(self, name, *commands):
+        self.page.click(f".lm-MenuBar-item:has-text('{name}')")
+        for command in commands:
+            self.page.click(f".lm-Menu-item{command}")
+
+    def run_all(self):
+        self.menu("Run", "[data-command='runmenu:run-all']")
+        self.page.wait_for_selector(".qkv-panel .noUi-handle", timeout=60_000)
+        self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000)
+        self.show()
+
+    def show(self, number=0):
+        """Scroll so that a panel is at the top; it is the one that the other methods speak of."""
+        self.panel = self.page.locator(".qkv-panel:has(img.qkv-picture)").nth(number)
+        self.panel.locator("[role=slider][aria-label='W_K row 3 column 4']").wait_for()
+        self.panel.evaluate("panel => panel.scrollIntoView()")
+        self.page.wait_for_timeout(300)
+
+    def run_cell(self, number):
+        self.page.locator(".jp-CodeCell").nth(number).locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        self.page.locator(".jp-CodeCell").nth(number).get_by_text(re.compile(r"\[\d+\]:")).first.wait_for()
+
+    def handle(self, name):
+        return self.panel.locator(f"[role=slider][aria-label='{name}']")
+
+    def matrices(self):
+        """W_Q and W_K, read off the numbers beside the sliders."""
+        texts = self.panel.locator(".qkv-cell .widget-readout").all_inner_texts()
+        return np.reshape([float(text.replace("−", "-")) for text in texts], (2, 3, 4))
+
+    def caption(self):
+        return self.panel.locator(".qkv-live p").first.inner_text()
+
+    def png(self):
+        script = """image => fetch(image.src).then(answer => answer.arrayBuffer())
+            .then(bytes => btoa(String.fromCharCode(...new Uint8Array(bytes))))"""
+        return base64.b64decode(self.panel.locator("img.qkv-picture").evaluate(script))
+
+    def weights(self):
+        """The weights, read off the colours of their cells in the picture."""
+        pixels = np.asarray(Image.open(io.BytesIO(self.png())))[..., :3].astype(int)
+        box = AttentionPanel(chapter.sentence)._heatmaps["weights"].ax.get_window_extent()
+        corners = [(pixels.shape[0] - box.y1 + i * box.height / 4 + 8, box.x0 + j * box.width / 4 + 8)
+                   for i in range(4) for j in range(4)]  # fmt: skip
+        colours = np.array([pixels[round(y), round(x)] for y, x in corners])
+        distance = np.abs(colours[:, None] - VIRIDIS).sum(axis=2)
+        assert distance.min(axis=1).max() == 0  # every cell has a colour of the map
+        return distance.argmin(axis=1).reshape(4, 4) / 255
+
+    def settled(self):
+        """Wait until nothing moves any more, and check that picture and caption are those of the sliders."""
+        before = None
+        for _ in range(50):
+            self.page.wait_for_timeout(100)
+            now = (self.png(), self.caption())
+            if now == before:
+                break
+            before = now
+        s, (W_Q, W_K) = chapter.sentence, self.matrices()
+        weights = oracle.attention(s.X, W_Q, W_K, s.W_V)[1]
+        np.testing.assert_allclose(self.weights(), weights, atol=0.004)
+        assert self.caption() == describe(weights, s.words)
+        return W_Q, W_K
+
+
+@pytest.fixture(scope="module")
+def lesson(lab, browser):
+    opened = Page(lab, browser, LESSON, layout="")  # as make lab opens it, with the side bar folded
+    opened.run_all()
+    yield opened
+    opened.page.close()
+
+
+@pytest.fixture(autouse=True)
+def _reset(request):
+    if "lesson" in request.fixturenames:
+        lesson = request.getfixturevalue("lesson")
+        lesson.show()
+        lesson.panel.get_by_role("button", name="Reset").click()
+        lesson.page.wait_for_timeout(300)
+        lesson.errors.clear()
+
+
+def test_arrow_key_moves_picture_caption_and_name(lesson):
+    before = lesson.png()
+    handle = lesson.handle("W_Q row 2 column 1")
+    handle.focus()
+    for key in ("ArrowRight", "ArrowRight", "PageUp"):
+        lesson.page.keyboard.press(key)
+    W_Q, _ = lesson.settled()
+    assert W_Q[1, 0] == pytest.approx(1.01 + 0.02 + 0.05)
+    assert handle.get_attribute("aria-valuetext") == "1.08"
+    assert lesson.png() != before
+    lesson.page.keyboard.press("Home")
+    W_Q, _ = lesson.settled()
+    assert W_Q[1, 0] == -4
+    assert lesson.page.get_by_role("img", name=lesson.caption(), exact=True).count() == 1
+    assert lesson.errors == []
+
+
+def drag(lesson, name, seconds):
+    box = lesson.handle(name).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    lesson.page.mouse.move(x, y)
+    lesson.page.mouse.down()
+    began = time.monotonic()
+    while (now := time.monotonic() - began) < seconds:
+        lesson.page.mouse.move(x + 30 * np.sin(5 * now), y)
+    lesson.page.mouse.move(x - 23, y)
+    lesson.page.mouse.up()
+
+
+def test_a_drag_of_three_seconds_leaves_the_last_value_on_screen(lesson):
+    size = lesson.panel.locator("img.qkv-picture").bounding_box()
+    drag(lesson, "W_K row 2 column 2", 3)
+    _, W_K = lesson.settled()
+    assert W_K[1, 1] < 0
+    assert lesson.panel.locator("img.qkv-picture").bounding_box() == size
+    assert lesson.errors == []
+
+
+def test_a_number_can_be_typed(lesson):
+    readout = lesson.panel.get_by_role("textbox", name="W_Q row 3 column 2, typed")
+    readout.click()
+    lesson.page.keyboard.press("Control+a")
+    lesson.page.keyboard.type("-1.5")
+    lesson.page.keyboard.press("Enter")
+    W_Q, _ = lesson.settled()
+    assert W_Q[2, 1] == -1.5
+
+
+def test_presets_and_reset(lesson):
+    for name, expected in (
+        ("Zeros", np.zeros((2, 3, 4))),
+        ("Identity", [np.eye(3, 4)] * 2),
+        ("Chapter", [chapter.sentence.W_Q, chapter.sentence.W_K]),
+    ):
+        lesson.panel.get_by_role("button", name=name).click()
+        np.testing.assert_array_equal(lesson.settled(), expected)
+    lesson.panel.get_by_role("button", name="Random").click()
+    first = lesson.settled()
+    assert np.abs(np.subtract(first, expected)).max() > 0.5
+    lesson.panel.get_by_role("button", name="Reset").click()
+    np.testing.assert_array_equal(lesson.settled(), expected)
+
+
+def test_choosing_a_pair_writes_it_out(lesson):
+    lesson.panel.get_by_label("query").select_option(label="4 down")
+    lesson.panel.get_by_label("key").select_option(label="3 sat")
+    lesson.panel.get_by_text('"down" asks "sat": score = q · k').wait_for()
+    assert re.search(r"= 2\.984\. .* weight 0\.644", lesson.panel.locator(".qkv-sum").inner_text().replace("\n", " "))
+
+
+def test_a_clicked_cell_is_written_out(lesson):
+    picture = lesson.panel.locator("img.qkv-picture")
+    box = AttentionPanel(chapter.sentence)._heatmaps["weights"].ax.get_window_extent()
+    picture.click(position={"x": box.x0 + 0.5 * box.width / 4, "y": 492 - box.y1 + 2.5 * box.height / 4})
+    lesson.panel.get_by_text('"sat" asks "the": score = q · k').wait_for()
+    assert lesson.panel.get_by_label("query").input_value() == "3 sat"
+
+
+def test_the_code_to_copy_is_there(lesson):
+    toggle, area = lesson.panel.get_by_text("Show this state as code"), lesson.panel.locator("textarea")
+    assert not area.is_visible()
+    toggle.click()
+    area.wait_for()
+    assert area.input_value() == AttentionPanel(chapter.sentence).code
+    toggle.click()
+    area.wait_for(state="hidden")
+
+
+def test_tab_reaches_every_control_and_each_has_a_name(lesson):
+    lesson.panel.get_by_role("button", name="Chapter").focus()
+    reached = []
+    for _ in range(60):
+        reached.append(
+            lesson.page.evaluate("""() => {
+                const e = document.activeElement;
+                const label = e.labels && e.labels[0] ? e.labels[0].textContent : '';
+                return e.getAttribute('aria-label') || label || e.textContent.trim(); }""")
+        )
+        lesson.page.keyboard.press("Tab")
+    cells = [f"{W} row {i} column {j}" for W in ("W_Q", "W_K") for i in (1, 2, 3) for j in (1, 2, 3, 4)]
+    wanted = ["Chapter", "Identity", "Zeros", "Random", "seed", "Reset"]
+    wanted += [name for cell in cells for name in (cell, f"{cell}, typed")] + ["query", "key"]
+    assert reached[: len(wanted)] == wanted
+    assert reached[len(wanted)] == "Show this state as code"
+    for cell in cells:
+        handle = lesson.page.get_by_role("slider", name=cell, exact=True).first
+        assert re.fullmatch(r"-?\d\.\d\d?|-?\d", handle.get_attribute("aria-valuetext"))
+
+
+def test_sliders_and_heatmaps_are_on_screen_together(lesson):
+    parts = lesson.panel.locator("img.qkv-picture, .qkv-cell, .qkv-live p, .qkv-sum")
+    frame = lesson.page.locator(".jp-WindowedPanel-outer").bounding_box()
+    boxes = [parts.nth(i).bounding_box() for i in range(parts.count())]
+    assert len(boxes) == 24 + 3
+    for box in boxes:
+        assert box["x"] >= frame["x"]
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"]
+        assert box["y"] >= frame["y"]
+        assert box["y"] + box["height"] <= frame["y"] + frame["height"]
+    tracks = lesson.panel.locator(".qkv-cell .noUi-target")
+    assert min(tracks.nth(i).bounding_box()["width"] for i in range(24)) >= 80
+
+
+CONTRAST = """element => {
+    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    const bytes = colour => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+                              return [...canvas.getImageData(0, 0, 1, 1).data]; };
+    const light = c => { const [r, g, b] = c.slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92
+                         : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+    let behind = element, back;
+    do { back = bytes(getComputedStyle(behind).backgroundColor); behind = behind.parentElement; } while (back[3] < 255);
+    const [a, b] = [light(bytes(getComputedStyle(element).color)), light(back)];
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }"""
+
+
+@pytest.mark.parametrize("theme", ["Dark", "Light"])
+def test_both_themes_are_readable(lesson, theme):
+    lesson.menu("Settings", ":has-text('Theme') >> nth=0", f":has-text('JupyterLab {theme}') >> nth=0")
+    lesson.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{'true' if theme == 'Light' else 'false'}'")
+    lesson.page.wait_for_timeout(500)
+    texts = lesson.panel.locator(".widget-readout, .qkv-head .widget-html-content, .qkv-live p, .qkv-sum p, button")
+    assert texts.count() > 40
+    assert min(texts.nth(i).evaluate(CONTRAST) for i in range(texts.count())) >= 4.5
+
+
+def test_a_prediction_by_keyboard(lesson):
+    question = lesson.page.locator(".qkv-panel:has(input[type=radio])")
+    question.evaluate("element => element.scrollIntoView()")
+    assert "0.751" not in question.inner_text()
+    question.get_by_role("radiogroup", name="With the chosen W_Q and W_K").get_by_role("radio").first.focus()
+    lesson.page.keyboard.press("ArrowDown")
+    lesson.page.keyboard.press("Tab")
+    lesson.page.keyboard.press("Enter")
+    question.get_by_text("✔ Yes.").wait_for()
+    assert "0.751" in question.inner_text()
+
+
+def test_a_challenge_is_won_with_the_sliders(lesson):
+    lesson.show(1)
+    assert lesson.panel.get_by_text("○ not yet:").count() == 3
+    lesson.panel.get_by_role("button", name="Zeros").click()
+    for name in ("W_Q row 1 column 1", "W_K row 1 column 1"):
+        lesson.handle(name).focus()
+        lesson.page.keyboard.press("End")
+    lesson.panel.get_by_text('✔ reached: "the" looks mostly at itself').wait_for()
+    lesson.settled()
+    assert lesson.panel.get_by_text("○ not yet:").count() == 2
+
+
+def test_a_screen_of_double_density_gets_a_sharp_picture(lab, browser):
+    opened = Page(lab, browser, LESSON, device_scale_factor=2)
+    opened.run_all()
+    opened.page.wait_for_timeout(1000)
+    size = opened.panel.locator("img.qkv-picture").evaluate("image => [image.naturalWidth, image.clientWidth]")
+    assert size == [1200, 600]
+    opened.page.close()
+
+
+def write(lab, name, *sources):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.folder / "notebooks" / name)
+
+
+BREAK = """
+def fails(*args, **options):
+    raise ValueError("the chalk broke")
+
+works, panels.attention = panels.attention, fails
+print("broken")
+"""
+
+
+def test_a_failing_redraw_says_so_in_the_page_and_recovers(lab, browser):
+    write(
+        lab,
+        "failing.ipynb",
+        "from qkvlib import AttentionPanel, chapter, panels\nAttentionPanel(chapter.sentence)",
+        BREAK,
+        "panels.attention = works\nprint('mended')",
+    )
+    opened = Page(lab, browser, "failing.ipynb")
+    opened.run_cell(0)
+    opened.show()
+    good = opened.png()
+    opened.run_cell(1)
+    opened.page.get_by_text("broken", exact=True).wait_for()
+    opened.show()
+    opened.handle("W_Q row 1 column 1").focus()
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.get_by_role("alert").get_by_text("the chalk broke").wait_for()
+    assert opened.png() == good
+    opened.run_cell(2)
+    opened.page.get_by_text("mended", exact=True).wait_for()
+    opened.show()
+    opened.handle("W_Q row 1 column 1").focus()
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.get_by_role("alert").wait_for(state="detached")
+    W_Q, _ = opened.settled()
+    assert W_Q[0, 0] == pytest.approx(-0.52)
+    opened.page.close()
+
+
+def test_the_committed_notebook_shows_its_pictures_before_it_is_run(lab, browser):
+    opened = Page(lab, browser, LESSON)
+    opened.page.get_by_role("img", name='"the" looks mostly at "cat"').first.wait_for()
+    captions = opened.page.locator("figcaption")
+    captions.nth(1).wait_for()
+    assert captions.first.inner_text() == AttentionPanel(chapter.sentence).picture.caption
+    assert opened.page.get_by_text("Error displaying widget").count() == 0
+    opened.page.close()
+
+
+def test_saved_closed_and_reopened_it_shows_the_last_picture_and_so_does_an_export(lab, browser):
+    write(lab, "saved.ipynb", "from qkvlib import AttentionPanel, chapter\nAttentionPanel(chapter.sentence)")
+    opened = Page(lab, browser, "saved.ipynb")
+    opened.run_cell(0)
+    opened.show()
+    opened.panel.get_by_role("button", name="Identity").click()
+    opened.settled()
+    last, caption = opened.png(), opened.caption()
+    opened.page.keyboard.press("Control+s")
+    opened.page.wait_for_selector(".jp-mod-current:not(.jp-mod-dirty) .lm-TabBar-tabLabel:has-text('saved')")
+    opened.menu("Kernel", "[data-command='kernelmenu:shutdown']")
+    opened.page.wait_for_timeout(1000)
+    opened.page.close()
+
+    again = Page(lab, browser, "saved.ipynb")
+    again.page.wait_for_selector("img.qkv-picture", timeout=30_000)
+    again.show()
+    assert (again.png(), again.caption()) == (last, caption)
+    assert again.page.locator("text=Error displaying widget").count() == 0
+    again.page.close()
+
+    path = lab.folder / "notebooks" / "saved.ipynb"
+    run_jupyter("nbconvert", "--to", "html", path)
+    page = browser.new_page()
+    page.route(re.compile("^https?:"), lambda route: route.abort())
+    page.goto(path.with_suffix(".html").as_uri())
+    picture = page.locator("figure img")
+    assert picture.evaluate("image => [image.naturalWidth, image.alt]") == [600, caption]
+    assert page.locator("figcaption").inner_text() == caption
+    assert picture.get_attribute("src").endswith(base64.b64encode(last).decode())
+    page.close()
+
+
+def test_an_export_of_the_committed_notebook_shows_its_pictures(browser, tmp_path):
+    from conftest import ROOT
+
+    run_jupyter("nbconvert", "--to", "html", "--output-dir", tmp_path, ROOT / "notebooks" / LESSON)
+    page = browser.new_page()
+    page.route(re.compile("^https?:"), lambda route: route.abort())
+    page.goto((tmp_path / LESSON).with_suffix(".html").as_uri())
+    pictures = page.get_by_role("img", name=AttentionPanel(chapter.sentence).picture.caption)
+    assert pictures.count() == 2
+    assert page.locator("figcaption").all_inner_texts() == [AttentionPanel(chapter.sentence).picture.caption] * 2
+    page.close()
