@@ -252,14 +252,8 @@ class AttentionPanel:
             self._redraw()
 
     def _move(self, W_Q, W_K):
-        with self._lock:
-            before = self.W_Q, self.W_K
-            try:
-                with self._drawing_once():
-                    self._sliders["W_Q"].value, self._sliders["W_K"].value = W_Q, W_K
-            except ValueError:
-                self._sliders["W_Q"].value, self._sliders["W_K"].value = before
-                raise
+        with self._drawing_once():
+            self._sliders["W_Q"].value, self._sliders["W_K"].value = W_Q, W_K
 
     def _redraw(self):
         with self._lock:

@@ -15,10 +15,10 @@ from qkvlib.live import LivePicture
 from qkvlib.plots import heatmap
 
 
-def figure(dpi):
+def figure(dpi, shape):
     """Two heatmaps that do not fill their cells with whole pixels, and a rectangle on top."""
     figure = Figure((6, 2.5), dpi)
-    maps = [heatmap(figure.add_axes((x, 0.2, 0.35, 0.6)), np.zeros((4, 3)), kind=kind, limit=4, title="$x$")
+    maps = [heatmap(figure.add_axes((x, 0.2, 0.35, 0.6)), np.zeros(shape), kind=kind, limit=4, title="$x$")
             for x, kind in ((0.1, "signed"), (0.6, "weights"))]  # fmt: skip
     box = maps[0].ax.add_patch(Rectangle((0, 0), 1, 1, fill=False, linewidth=3, clip_on=False))
     return figure, maps, [*maps[0].artists, *maps[1].artists, box]
@@ -28,23 +28,24 @@ def pixels(png):
     return np.asarray(Image.open(io.BytesIO(png))).astype(int)
 
 
-def walk(steps):
+def walk(steps, shape):
     """States as a wandering slider makes them: signed numbers and shares, small moves."""
     random = np.random.default_rng(20)
-    signed, shares = random.normal(size=(4, 3)), random.random((4, 3))
+    signed, shares = random.normal(size=shape), random.random(shape)
     for _ in range(steps):
-        signed = np.clip(signed + random.normal(size=(4, 3)) * 0.2, -4, 4)
-        shares = np.clip(shares + random.normal(size=(4, 3)) * 0.05, 0, 1)
+        signed = np.clip(signed + random.normal(size=shape) * 0.2, -4, 4)
+        shares = np.clip(shares + random.normal(size=shape) * 0.05, 0, 1)
         yield signed, shares
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (19, 23)])
 @pytest.mark.parametrize("dpi", [100, 200])
-def test_a_redraw_equals_a_full_draw(dpi):
+def test_a_redraw_equals_a_full_draw(dpi, shape):
     # To the pixel; the edges of letters may differ by 1 of 255, since a stamped letter's share of its
     # pixel was rounded to a byte once more than a drawn one's.
-    live, maps, artists = figure(dpi)
+    live, maps, artists = figure(dpi, shape)
     picture = LivePicture(live, artists)
-    full, full_maps, _ = figure(dpi)
+    full, full_maps, _ = figure(dpi, shape)
     canvas = FigureCanvasAgg(full)
 
     def change(maps, state):
@@ -52,7 +53,7 @@ def test_a_redraw_equals_a_full_draw(dpi):
             drawn.update(matrix)
         return "a caption"
 
-    for state in walk(25):
+    for state in walk(25, shape):
         picture.update(lambda state=state: change(maps, state))
         change(full_maps, state)
         canvas.draw()
