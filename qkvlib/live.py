@@ -15,18 +15,18 @@ import threading
 import uuid
 import warnings
 import zlib
-from functools import lru_cache
 
 import ipywidgets
 import numpy as np
 from IPython.display import display
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from PIL import Image
 
 log = logging.getLogger("qkvlib")
+MOST_BITMAPS = 3000  # some 3 MB: every number that the sliders of a sentence bring up
+_BITMAPS = {}  # shared by all pictures, since numbers look alike in all
 
 
 class LivePicture:
@@ -130,72 +130,91 @@ class LivePicture:
 
     def _draw(self):
         if self._background is None:
-            with warnings.catch_warnings():
-                # A word in a script that no font here has: its boxes are seen, and its position is named.
-                warnings.filterwarnings("ignore", "Glyph .* missing from")
-                self._canvas.draw()
-            self._background = self._canvas.copy_from_bbox(self._figure.bbox)
-            self._places = {
-                artist: artist.get_transform().transform(artist.get_position())
-                for artist in self._artists
-                if isinstance(artist, Text)
-            }
+            self._draw_background()
         self._canvas.restore_region(self._background)
         renderer = self._canvas.get_renderer()
-        stamp = renderer.new_gc()
+        plain = renderer.new_gc()
         pixels = np.asarray(self._canvas.buffer_rgba())
         for artist in self._artists:
             if isinstance(artist, AxesImage):
-                _paint_cells(pixels, artist)
-            elif isinstance(artist, Text):
-                x, y = self._places[artist]
-                string, colour, font = artist.get_text(), artist.get_color(), artist.get_fontproperties()
-                bitmap, dx, dy = _bitmap(string, colour, font, self._figure.dpi, x % 1, y % 1)
-                renderer.draw_image(stamp, int(x) + dx, int(y) + dy, bitmap)
-            else:
-                artist.axes.draw_artist(artist)
+                _paint(pixels, artist, self._places[artist])
+            elif artist.get_visible():
+                renderer.draw_image(plain, *self._stamp(artist))
         return _png(pixels)
 
+    def _draw_background(self):
+        with warnings.catch_warnings():
+            # A word in a script that no font here has: its boxes are seen, and its position is named.
+            warnings.filterwarnings("ignore", "Glyph .* missing from")
+            self._canvas.draw()
+        self._background = self._canvas.copy_from_bbox(self._figure.bbox)
+        width, height = self._canvas.get_width_height(physical=True)
+        self._scratch = RendererAgg(width, height, self._figure.dpi)
+        self._kept = {}
+        self._places = {artist: self._place(artist) for artist in self._artists}
 
-def _paint_cells(pixels, image):
-    """Fill each cell's rectangle of pixels, as matplotlib does for a "nearest" image, 50 times faster."""
-    colours = np.ascontiguousarray(image.get_array()).view(np.uint32)[..., 0]
-    box = image.get_window_extent()
-    left, right = round(box.x0), round(box.x1)
-    top, bottom = (pixels.shape[0] - round(y) for y in (box.y1, box.y0))
-    rows = (
-        colours.shape[0] - 1 - _owners(bottom - top, colours.shape[0])[::-1]
-    )  # counted from below, as matplotlib does
-    columns = _owners(right - left, colours.shape[1])
-    pixels.view(np.uint32)[top:bottom, left:right, 0] = colours[rows][:, columns]
+    def _place(self, artist):
+        if isinstance(artist, AxesImage):
+            return _spread(artist, self._scratch.height)
+        if isinstance(artist, Text):
+            # Rounded, or noise in the last bits would make places differ whose pixels are the same.
+            return artist.get_transform().transform(artist.get_position()).round(3)
+        return None
+
+    def _stamp(self, artist):
+        """Where an artist's bitmap stands, and the bitmap; drawn only if neither is known."""
+        if not isinstance(artist, Text):
+            if artist.stale or artist not in self._kept:  # stale: matplotlib's word for changed since it was drawn
+                self._kept[artist] = self._cut(artist, (slice(None), slice(None)))
+                artist.stale = False
+            return self._kept[artist]
+        x, y = self._places[artist]
+        font, dpi = artist.get_fontproperties(), self._figure.dpi
+        # Glyphs are placed more finely than pixels, so the fractions belong to the key.
+        key = (artist.get_text(), artist.get_color(), font, dpi, x % 1, y % 1)
+        if key not in _BITMAPS:
+            if len(_BITMAPS) >= MOST_BITMAPS:
+                _BITMAPS.clear()
+            reach = int((1 + len(key[0]) / 2) * font.get_size_in_points() * dpi / 72)
+            down = self._scratch.height - y
+            around = tuple(slice(max(0, int(at) - reach), int(at) + reach) for at in (down, x))
+            left, bottom, bitmap = self._cut(artist, around)
+            _BITMAPS[key] = left - int(x), bottom - int(y), bitmap
+        left, bottom, bitmap = _BITMAPS[key]
+        return int(x) + left, int(y) + bottom, bitmap
+
+    def _cut(self, artist, around):
+        """Draw an artist on an empty sheet and cut it out; looks only around the pixels named."""
+        artist.draw(self._scratch)
+        sheet = np.asarray(self._scratch.buffer_rgba())[around]
+        rows, columns = (np.flatnonzero(sheet[..., 3].any(axis=axis)) for axis in (1, 0))
+        if rows.size == 0:
+            return 0, 0, np.zeros((1, 1, 4), np.uint8)
+        # Renderers count y from below, and take an image from its lowest row up.
+        bitmap = sheet[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1][::-1].copy()
+        sheet[:] = 0
+        left, top = columns[0] + (around[1].start or 0), rows[-1] + (around[0].start or 0)
+        return left, self._scratch.height - 1 - top, bitmap
 
 
-@lru_cache(maxsize=64)
-def _owners(pixels, cells):
-    """Which cell each pixel of a row or column of them belongs to: the one its middle lies in."""
-    return ((np.arange(pixels) + 0.5) * cells / pixels).astype(int)
+def _spread(image, height):
+    """The pixels of a "nearest" image, and which row and column of cells each belongs to: where its middle lies.
 
-
-@lru_cache(maxsize=4000)
-def _bitmap(string, colour, font, dpi, x, y):
-    """A string centred on a point, drawn once by matplotlib: its pixels, and where they start from that point.
-
-    x and y are the point's fractions of a pixel, since glyphs are placed more finely than pixels.
+    Matplotlib draws the same, 50 times slower.
     """
-    height = int(3 * font.get_size_in_points() * dpi / 72)
-    width = height * (2 + len(string)) // 3
-    figure = Figure((width / dpi, height / dpi), dpi)
-    middle = (width // 2 + x, height // 2 + y)
-    text = figure.text(*middle, string, font=font, color=colour, ha="center", va="center", transform=None)
-    renderer = RendererAgg(width, height, dpi)
-    text.draw(renderer)
-    pixels = np.asarray(renderer.buffer_rgba())
-    rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
-    if rows.size == 0:
-        return np.zeros((1, 1, 4), np.uint8), 0, 0
-    bitmap = pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    # Renderers count y from below, and take an image from its lowest row up.
-    return bitmap[::-1].copy(), columns[0] - width // 2, height - 1 - rows[-1] - height // 2
+    box, (rows, columns) = image.get_window_extent(), image.get_array().shape[:2]
+    left, right, low, high = (round(edge) for edge in (box.x0, box.x1, box.y0, box.y1))
+    # Rows are counted from below, as matplotlib does: it matters where a cell's edge is the middle of a pixel.
+    row = rows - 1 - ((np.arange(high - low) + 0.5) * rows / (high - low)).astype(int)[::-1]
+    column = ((np.arange(right - left) + 0.5) * columns / (right - left)).astype(int)
+    return slice(height - high, height - low), slice(left, right), row, column
+
+
+def _paint(pixels, image, place):
+    """Fill the pixels of each cell with its colour, four bytes at a time."""
+    down, across, row, column = place
+    colours = np.ascontiguousarray(image.get_array()).view(np.uint32)[..., 0]
+    pixels.view(np.uint32)[down, across, 0] = colours[row][:, column]
 
 
 def _png(pixels):

@@ -273,7 +273,7 @@ class AttentionPanel:
         self._sum.value = self._written_out()
         self._goals_shown.value = self._judged()
         self._code.value = self.code
-        return describe(self.attention.weights, self._example.words)
+        return describe(self.attention.weights, self._example.words, self._query.value)
 
     def _build_picture(self):
         height = 246 * len(self._show) // 2
@@ -308,11 +308,11 @@ class AttentionPanel:
         chosen = {"query": self._query.value, "key": self._key.value}
         for name, outline in self._outlines.items():
             of_row, of_column = _AXES[name]
-            outline.set_visible(of_row in chosen)
+            bounds = (-0.5, chosen.get(of_row, 0) - 0.5, self._matrices[name].shape[1], 1)
             if of_column == "key":
-                outline.set_bounds(chosen["key"] - 0.5, chosen["query"] - 0.5, 1, 1)
-            elif of_row in chosen:
-                outline.set_bounds(-0.5, chosen[of_row] - 0.5, self._matrices[name].shape[1], 1)
+                bounds = (chosen["key"] - 0.5, chosen["query"] - 0.5, 1, 1)
+            if outline.get_visible() != (of_row in chosen) or outline.get_bbox().bounds != bounds:
+                outline.set(visible=of_row in chosen, bounds=bounds)
 
     def _written_out(self):
         i, j = self._query.value, self._key.value
@@ -393,15 +393,16 @@ def predict(question, options, answer, why):
     return Prediction(question, options, answer, why)
 
 
-def describe(weights, words):
-    """A sentence that says what a heatmap of weights shows, row by row.
+def describe(weights, words, chosen=0):
+    """A sentence that says what a heatmap of weights shows: each row, or past six rows the chosen one.
 
     weights (n_queries, n_keys): probabilities. words: one label a position, for queries and keys alike.
 
     >>> describe([[0.13, 0.87], [0.5, 0.5]], ["the", "cat"])
     '"the" looks mostly at "cat" (0.87); "cat" looks equally at all.'
     """
-    return "; ".join(_row(row, named(words, i), words) for i, row in enumerate(np.asarray(weights))) + "."
+    rows = range(len(weights)) if len(weights) <= 6 else [chosen]
+    return "; ".join(_row(np.asarray(weights[i]), named(words, i), words) for i in rows) + "."
 
 
 def named(words, position):

@@ -33,7 +33,7 @@ class Heatmap:
         width, height = (points / cells for points, cells in zip(_points(ax), shape[::-1], strict=True))
         size = min(14, 0.24 * width, 0.32 * height)
         self.numbers = [
-            ax.text(j, i, "", ha="center", va="center", fontsize=size)
+            ax.text(*_whole_pixel(ax, j, i), "", ha="center", va="center", fontsize=size)
             for i in range(shape[0] if small else 0)
             for j in range(shape[1])
         ]
@@ -64,8 +64,12 @@ class Heatmap:
         inks = np.where(luminance(colours) > 0.179, "black", "white").ravel()
         values = zip(matrix.ravel(), np.ravel(keep), inks, strict=True)
         for text, (value, kept, ink) in zip(self.numbers, values, strict=True):
-            text.set_text(number(value) if kept else "×")
-            text.set_color(str(ink))
+            written, ink = number(value) if kept else "×", str(ink)
+            # Setting a colour costs more than comparing it, and most cells keep theirs.
+            if text.get_text() != written:
+                text.set_text(written)
+            if text.get_color() != ink:
+                text.set_color(ink)
 
 
 def heatmap(ax, matrix, rows=None, columns=None, *, kind="weights", limit=None, keep=None,
@@ -174,6 +178,11 @@ def _label(axis, name, labels, count):
     axis.set_ticks(shown, [fitted(axis.axes, labels[i], room) for i in shown], fontsize=10, fontfamily=families())
     for text in axis.get_ticklabels():
         text.set_parse_math(False)
+
+
+def _whole_pixel(ax, x, y):
+    """The whole pixel next to a point of the axes: there, equal numbers look equal and can share one bitmap."""
+    return ax.transData.inverted().transform(ax.transData.transform((x, y)).round())
 
 
 def _margin(ax):

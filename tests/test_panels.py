@@ -291,6 +291,10 @@ def test_describe():
     )
 
 
+def test_a_long_sequence_is_described_by_its_chosen_row():
+    assert describe(np.eye(7), "abcdefg", 2) == '"c" looks mostly at "c" (1.00).'
+
+
 def test_the_package_exports_what_the_notebooks_use():
     import qkvlib
 
