@@ -1,11 +1,12 @@
 # Two commands: `make lab` opens the course, `make test` runs every test and every notebook.
+# `make bench` measures the live engine; `make notebooks` executes the notebooks.
 
 PYTHON ?= python3
 FIRST := notebooks/20_4_attention_on_a_sequence.ipynb
 # Settings for JupyterLab as the course wants it; see tools/jupyter.
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 
-.PHONY: lab test notebooks
+.PHONY: lab test notebooks bench
 
 lab: .venv/.lab
 	.venv/bin/python tools/lab.py $(FIRST) $(LAB_OPTIONS)
@@ -18,6 +19,9 @@ test: .venv/.test
 notebooks: .venv/.test
 	.venv/bin/python tools/notebooks.py
 
+bench: .venv/.bench
+	.venv/bin/python tools/bench.py
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another one: make lab PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
@@ -28,4 +32,8 @@ notebooks: .venv/.test
 
 .venv/.test: .venv/.lab
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+.venv/.bench: .venv/.test
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench]'
 	@touch $@

@@ -6,6 +6,7 @@ painted straight into the pixels and each number is drawn once, then stamped fro
 pyplot is never touched: the notebook's own backend would send its figures from other threads.
 """
 
+import asyncio
 import base64
 import html
 import io
@@ -72,13 +73,14 @@ class LivePicture:
         self.widget.add_class("qkv-live")
 
     def update(self, change):
-        """Run ``change()``, which alters the artists and returns the caption, and show the result.
+        """Run ``change()``, which alters the artists, and show the picture; then what is said of it.
 
-        Where it raises, the reason is shown under the picture, which stays as it was.
+        ``change()`` returns the caption and pairs of a widget and its new value. Where it raises, the
+        reason is shown under the picture, which stays as it was.
         """
         with self._lock:
             try:
-                caption = change()
+                caption, texts = change()
                 png = self._draw()
             except Exception as error:
                 log.exception("The picture could not be redrawn")
@@ -89,6 +91,8 @@ class LivePicture:
             if caption != self.caption:
                 self.caption = caption
                 self._caption.value = f'<p id="{self._caption_id}">{html.escape(caption)}</p>'
+            for widget, value in texts:
+                widget.value = value
 
     def on_click(self, chosen):
         """Call ``chosen(ax, column, row)`` when a cell of a heatmap of the picture is clicked."""
@@ -97,6 +101,26 @@ class LivePicture:
     def redecorate(self):
         """Forget the kept background: call it inside a change of what `artists` does not list."""
         self._background = None
+
+    def prepare(self, text, appearances):
+        """Draw the bitmaps of numbers to come while the kernel has nothing else to do.
+
+        text is one of the artists; appearances are pairs of a string and its colour.
+        """
+        loop, waiting = asyncio.get_running_loop(), list(appearances)
+
+        def some():
+            with self._lock:
+                was = text.get_text(), text.get_color()
+                for string, colour in waiting[-4:]:
+                    text.set(text=string, color=colour)
+                    self._stamp(text)
+                text.set(text=was[0], color=was[1])
+            del waiting[-4:]
+            if waiting:
+                loop.call_later(0.01, some)
+
+        loop.call_soon(some)
 
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
@@ -126,7 +150,7 @@ class LivePicture:
             with self._lock:
                 self._figure.set_dpi(dpi)
                 self.redecorate()
-            self.update(lambda: self.caption)
+            self.update(lambda: (self.caption, []))
 
     def _draw(self):
         if self._background is None:

@@ -171,6 +171,9 @@ class AttentionPanel:
 
     def _ipython_display_(self):
         self.picture.display(self.widget)
+        for drawn in self._heatmaps.values():
+            if drawn.numbers:
+                self.picture.prepare(drawn.numbers[0], drawn.appearances())
 
     # Controls
 
@@ -205,8 +208,14 @@ class AttentionPanel:
         self._sum, self._goals_shown = widgets.HTML(), widgets.HTML()
         self._sum.add_class("qkv-sum")
         self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
+        self._code_wanted = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
+        self._code_wanted.observe(self._show_code, "value")
         self._seed = widgets.BoundedIntText(0, min=0, max=9999, description="seed", layout={"width": "104px"},
                                             style={"description_width": "34px"})  # fmt: skip
+
+    def _show_code(self, change):
+        self._code.layout.display = None if change["new"] else "none"
+        self._code.value = self.code
 
     def _buttons(self):
         shape_Q, shape_K = self._sliders["W_Q"].shape, self._sliders["W_K"].shape
@@ -228,11 +237,11 @@ class AttentionPanel:
         return [np.clip(rng.normal(size=shape), -limit, limit) for shape in shapes]
 
     def _arranged(self):
-        copy = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
-        copy.observe(lambda change: setattr(self._code.layout, "display", None if change["new"] else "none"), "value")
         grids = [sliders.widget for sliders in self._sliders.values()]
         choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
-        left = widgets.VBox([self._buttons(), *grids, choice, self._sum, self._goals_shown, copy, self._code])
+        left = widgets.VBox(
+            [self._buttons(), *grids, choice, self._sum, self._goals_shown, self._code_wanted, self._code]
+        )
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
@@ -270,10 +279,10 @@ class AttentionPanel:
         for name, drawn in self._heatmaps.items():
             drawn.update(self._matrices[name], self._keep if name in ("scores", "weights") else None)
         self._outline()
-        self._sum.value = self._written_out()
-        self._goals_shown.value = self._judged()
-        self._code.value = self.code
-        return describe(self.attention.weights, self._example.words, self._query.value)
+        texts = [(self._sum, self._written_out()), (self._goals_shown, self._judged())]
+        if self._code_wanted.value:
+            texts.append((self._code, self.code))
+        return describe(self.attention.weights, self._example.words, self._query.value), texts
 
     def _build_picture(self):
         height = 246 * len(self._show) // 2

@@ -9,6 +9,7 @@ from matplotlib import colormaps, font_manager
 from matplotlib.colors import to_rgba
 
 MOST_NUMBERS = 16  # past this many rows or columns a number no longer fits its cell
+BLACK_INK = 0.179  # on cells of more luminance than this, black has the higher contrast; at least 4.5 : 1
 MASKED, NOT_A_NUMBER = "#c8c8c8", "#4d4d4d"
 # Fonts that have emoji, Chinese, Japanese, Korean or Hebrew, where the machine has them.
 _WISHED = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Microsoft YaHei", "PingFang SC", "Hiragino Sans",
@@ -31,7 +32,7 @@ class Heatmap:
         self.cells = ax.imshow(np.zeros((*shape, 4), np.uint8), interpolation="nearest", aspect="auto")
         small = max(shape) <= MOST_NUMBERS
         width, height = (points / cells for points, cells in zip(_points(ax), shape[::-1], strict=True))
-        size = min(14, 0.24 * width, 0.32 * height)
+        size = int(2 * min(14, 0.24 * width, 0.32 * height)) / 2  # in halves, so that more heatmaps share bitmaps
         self.numbers = [
             ax.text(*_whole_pixel(ax, j, i), "", ha="center", va="center", fontsize=size)
             for i in range(shape[0] if small else 0)
@@ -43,6 +44,15 @@ class Heatmap:
         """What changes when the matrix changes, in drawing order."""
         return [self.cells, *self.numbers]
 
+    def appearances(self):
+        """The numbers that may come up, in steps of 0.01, each with the ink it is written in."""
+        values = np.arange(round(100 * self._lowest), round(100 * self.limit) + 1) / 100
+        inks = np.where(luminance(self._colour(values)) > BLACK_INK, "black", "white")
+        return [(number(value), str(ink)) for value, ink in zip(values, inks, strict=True)]
+
+    def _colour(self, matrix):
+        return self._colours((matrix - self._lowest) / (self.limit - self._lowest), bytes=True)
+
     def update(self, matrix, keep=None):
         """Show another matrix of the same shape; the scale of colours stays.
 
@@ -51,8 +61,7 @@ class Heatmap:
         matrix = np.asarray(matrix, float)
         if matrix.shape != self.shape:
             raise ValueError(f"matrix: expected {self.shape}, the shape first drawn, got {matrix.shape}")
-        share = (matrix - self._lowest) / (self.limit - self._lowest)
-        colours = self._colours(share, bytes=True)
+        colours = self._colour(matrix)
         colours[np.isnan(matrix)] = _bytes(NOT_A_NUMBER)
         if keep is not None:
             colours[~np.asarray(keep)] = _bytes(MASKED)
@@ -61,7 +70,7 @@ class Heatmap:
             self._write(matrix, np.ones(self.shape, bool) if keep is None else keep, colours)
 
     def _write(self, matrix, keep, colours):
-        inks = np.where(luminance(colours) > 0.179, "black", "white").ravel()
+        inks = np.where(luminance(colours) > BLACK_INK, "black", "white").ravel()
         values = zip(matrix.ravel(), np.ravel(keep), inks, strict=True)
         for text, (value, kept, ink) in zip(self.numbers, values, strict=True):
             written, ink = number(value) if kept else "×", str(ink)
@@ -134,8 +143,6 @@ def number(value):
 
 def luminance(colours):
     """Relative luminance (WCAG 2.2) of colours (..., 3 or 4) in bytes: 0 is black, 1 is white.
-
-    Black ink on more than 0.179 and white ink below has a contrast of at least 4.5 : 1.
 
     >>> luminance([[255, 255, 255, 255]]).round(3)
     array([1.])

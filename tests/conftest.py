@@ -52,26 +52,28 @@ def run_jupyter(*arguments):
 
 
 class Lab:
-    """A running JupyterLab, as `make lab` starts it, on a copy of the notebooks."""
+    """A running JupyterLab on a copy of the notebooks: as `make lab` starts it, or a stock one."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, stock=False):
+        self.folder, self.stock = folder, stock
         shutil.copytree(ROOT / "notebooks", folder / "notebooks")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        options = ["--no-browser", f"--ServerApp.root_dir={folder}", f"--port={port}", "--IdentityProvider.token=t"]
         first = "notebooks/20_4_attention_on_a_sequence.ipynb"
+        starter = ["-m", "jupyterlab", "--allow-root"] if stock else [ROOT / "tools" / "lab.py", first]
+        options = ["--no-browser", f"--ServerApp.root_dir={folder}", f"--port={port}", "--IdentityProvider.token=t"]
         self.log = folder / "lab.log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([sys.executable, ROOT / "tools" / "lab.py", first, *options],
+            self.process = subprocess.Popen([sys.executable, *starter, *options], cwd=folder,
                                             stdout=log, stderr=log, env=self._environment())  # fmt: skip
         self._wait()
 
     def _environment(self):
         own = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR")
-        return os.environ | {name: str(self.folder / name.lower()) for name in own}
+        without = {name: value for name, value in os.environ.items() if name != "JUPYTER_CONFIG_PATH"}
+        return without | {name: str(self.folder / name.lower()) for name in own}
 
     def _wait(self):
         for _ in range(300):

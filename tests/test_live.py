@@ -1,5 +1,6 @@
 """The fast path against matplotlib's own drawing, and what happens when a redraw fails."""
 
+import asyncio
 import io
 import threading
 
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
+from qkvlib import live as live_module
 from qkvlib.live import LivePicture
 from qkvlib.plots import heatmap
 
@@ -51,7 +53,7 @@ def test_a_redraw_equals_a_full_draw(dpi, shape):
     def change(maps, state):
         for drawn, matrix in zip(maps, state, strict=True):
             drawn.update(matrix)
-        return "a caption"
+        return "a caption", []
 
     for state in walk(25, shape):
         picture.update(lambda state=state: change(maps, state))
@@ -69,7 +71,7 @@ def live(limit=1.0):
 
     def show(value):
         drawn.update([[value]])
-        return f"the number is {value}"
+        return f"the number is {value}", []
 
     return picture, show
 
@@ -97,7 +99,7 @@ def test_a_redraw_that_fails_says_so_and_keeps_the_last_good_picture(caplog):
 
 def test_captions_are_literal():
     picture, _ = live()
-    picture.update(lambda: '"<b>" & "$x$"')
+    picture.update(lambda: ('"<b>" & "$x$"', []))
     assert "&quot;&lt;b&gt;&quot; &amp; &quot;$x$&quot;" in picture.widget.children[1].value
 
 
@@ -136,6 +138,26 @@ def test_two_threads_never_mix_their_pictures():
     assert len(seen) > 100
     assert set(seen) <= set(wanted.values())
     assert picture.png == wanted[picture.caption]
+
+
+def test_numbers_can_be_prepared_without_changing_the_picture():
+    picture, show = live(limit=2)
+    picture.update(lambda: show(0.25))
+    text = picture._artists[1]
+    before = text.get_text(), text.get_color()
+    strings = [(f"{value / 100:.2f}", "white") for value in range(30)]
+
+    async def prepare():
+        picture.prepare(text, strings)
+        while not {string for string, _ in strings} <= {key[0] for key in live_module._BITMAPS if key[1] == "white"}:
+            await asyncio.sleep(0.01)
+
+    live_module._BITMAPS.clear()
+    asyncio.run(asyncio.wait_for(prepare(), 20))
+    assert (text.get_text(), text.get_color()) == before
+    png = picture.png
+    picture.update(lambda: show(0.25))
+    assert picture.png == png
 
 
 def test_pyplot_never_learns_of_it():

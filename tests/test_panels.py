@@ -105,7 +105,11 @@ def test_random_follows_its_seed(panel):
 def test_its_code_rebuilds_it(panel):
     click(panel, "Random")
     panel = AttentionPanel(chapter.sentence, W_Q=panel.W_Q, show=("scores", "weights"), scaled=True)
+    (wanted,) = find(panel.widget, ipywidgets.ToggleButton)
     (shown,) = find(panel.widget, ipywidgets.Textarea)
+    wanted.value = True
+    assert shown.layout.display is None
+    panel.W_K = -panel.W_K
     again = eval(shown.value, {"AttentionPanel": AttentionPanel, "chapter": chapter})
     np.testing.assert_array_equal(again.attention.weights, panel.attention.weights)
     assert again.picture.png == panel.picture.png
