@@ -10,6 +10,7 @@ import asyncio
 import base64
 import html
 import io
+import itertools
 import logging
 import struct
 import threading
@@ -26,8 +27,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 log = logging.getLogger("qkvlib")
-MOST_BITMAPS = 3000  # some 3 MB: every number that the sliders of a sentence bring up
-_BITMAPS = {}  # shared by all pictures, since numbers look alike in all
+MOST_BITMAPS = 3000  # of one kind, some 3 MB: every number that the sliders of a sentence bring up
+_BITMAPS = {}  # by kind, then by string and colour; shared by all pictures, since numbers look alike in all
 
 
 class LivePicture:
@@ -38,7 +39,8 @@ class LivePicture:
     figure : matplotlib Figure, made without pyplot.
     artists : the artists of the figure that change, in drawing order. Images must be drawn
         with interpolation "nearest" from colours in bytes, inside their axes; texts keep
-        their place and are centred on it.
+        their place and are centred on it. None may reach more than a tenth of an inch
+        above or below its axes.
 
     Attributes
     ----------
@@ -62,37 +64,36 @@ class LivePicture:
         self._image = ipywidgets.Image(format="png", layout={"width": f"{width}px"})
         self._image.add_class("qkv-picture")
         self._caption_id = f"qkv-{uuid.uuid4().hex[:12]}"
-        self._caption, self._message = ipywidgets.HTML(), ipywidgets.HTML()
+        self._words, self._message = ipywidgets.HTML(), ipywidgets.HTML()
+        self._words.add_class("qkv-words")
         # Hidden fields that page.js writes into: how dense the screen is, and where the picture was clicked.
         self._ratio, self._click = ipywidgets.FloatText(1.0), ipywidgets.Text()
         self._ratio.add_class("qkv-ratio")
         self._click.add_class("qkv-click")
         self._ratio.observe(self._sharpen, "value")
-        self.caption, self.png = "", b""
-        self.widget = ipywidgets.VBox([self._image, self._caption, self._message, self._ratio, self._click])
+        self.caption, self._details, self.png = "", "", b""
+        self.widget = ipywidgets.VBox([self._image, self._words, self._message, self._ratio, self._click])
         self.widget.add_class("qkv-live")
 
     def update(self, change):
         """Run ``change()``, which alters the artists, and show the picture; then what is said of it.
 
-        ``change()`` returns the caption and pairs of a widget and its new value. Where it raises, the
+        ``change()`` returns the caption, and HTML with more to say of the picture. Where it raises, the
         reason is shown under the picture, which stays as it was.
         """
         with self._lock:
             try:
-                caption, texts = change()
+                caption, details = change()
                 png = self._draw()
             except Exception as error:
                 log.exception("The picture could not be redrawn")
                 self._say(f"The picture could not be redrawn and shows the last good state. Reason: {error}")
                 return
             self._say("")
-            self.png = self._image.value = png
-            if caption != self.caption:
-                self.caption = caption
-                self._caption.value = f'<p id="{self._caption_id}">{html.escape(caption)}</p>'
-            for widget, value in texts:
-                widget.value = value
+            self.png, self.caption, self._details = png, caption, details
+            self._image.value = png
+            # In one message, since each costs a dragged slider a millisecond or two.
+            self._words.value = f'<p id="{self._caption_id}">{html.escape(caption)}</p>{details}'
 
     def on_click(self, chosen):
         """Call ``chosen(ax, column, row)`` when a cell of a heatmap of the picture is clicked."""
@@ -150,7 +151,7 @@ class LivePicture:
             with self._lock:
                 self._figure.set_dpi(dpi)
                 self.redecorate()
-            self.update(lambda: (self.caption, []))
+            self.update(lambda: (self.caption, self._details))
 
     def _draw(self):
         if self._background is None:
@@ -164,7 +165,7 @@ class LivePicture:
                 _paint(pixels, artist, self._places[artist])
             elif artist.get_visible():
                 renderer.draw_image(plain, *self._stamp(artist))
-        return _png(pixels)
+        return self._encoder.encode(pixels)
 
     def _draw_background(self):
         with warnings.catch_warnings():
@@ -174,15 +175,26 @@ class LivePicture:
         self._background = self._canvas.copy_from_bbox(self._figure.bbox)
         width, height = self._canvas.get_width_height(physical=True)
         self._scratch = RendererAgg(width, height, self._figure.dpi)
+        self._encoder = _Encoder(np.asarray(self._canvas.buffer_rgba()), self._moving_rows(height))
         self._kept = {}
         self._places = {artist: self._place(artist) for artist in self._artists}
+
+    def _moving_rows(self, height):
+        """Which rows of pixels the artists may touch: those of their axes and of a margin for outlines."""
+        moving, margin = np.zeros(height, bool), int(self._figure.dpi / 10)
+        for box in (ax.get_window_extent() for ax in {artist.axes for artist in self._artists}):
+            moving[max(0, int(height - box.y1) - margin) : int(height - box.y0) + margin] = True
+        return moving
 
     def _place(self, artist):
         if isinstance(artist, AxesImage):
             return _spread(artist, self._scratch.height)
         if isinstance(artist, Text):
             # Rounded, or noise in the last bits would make places differ whose pixels are the same.
-            return artist.get_transform().transform(artist.get_position()).round(3)
+            x, y = artist.get_transform().transform(artist.get_position()).round(3)
+            # Glyphs are placed more finely than pixels, so what is known holds for these fractions only.
+            kind = artist.get_fontproperties(), self._figure.dpi, x % 1, y % 1
+            return x, y, _BITMAPS.setdefault(kind, {})
         return None
 
     def _stamp(self, artist):
@@ -192,19 +204,17 @@ class LivePicture:
                 self._kept[artist] = self._cut(artist, (slice(None), slice(None)))
                 artist.stale = False
             return self._kept[artist]
-        x, y = self._places[artist]
-        font, dpi = artist.get_fontproperties(), self._figure.dpi
-        # Glyphs are placed more finely than pixels, so the fractions belong to the key.
-        key = (artist.get_text(), artist.get_color(), font, dpi, x % 1, y % 1)
-        if key not in _BITMAPS:
-            if len(_BITMAPS) >= MOST_BITMAPS:
-                _BITMAPS.clear()
-            reach = int((1 + len(key[0]) / 2) * font.get_size_in_points() * dpi / 72)
-            down = self._scratch.height - y
-            around = tuple(slice(max(0, int(at) - reach), int(at) + reach) for at in (down, x))
+        x, y, known = self._places[artist]
+        key = artist.get_text(), artist.get_color()
+        if key not in known:
+            if len(known) >= MOST_BITMAPS:
+                known.clear()
+            reach = int((1 + len(key[0]) / 2) * artist.get_fontsize() * self._figure.dpi / 72)
+            down = self._scratch.height - int(y)
+            around = tuple(slice(max(0, at - reach), at + reach) for at in (down, int(x)))
             left, bottom, bitmap = self._cut(artist, around)
-            _BITMAPS[key] = left - int(x), bottom - int(y), bitmap
-        left, bottom, bitmap = _BITMAPS[key]
+            known[key] = left - int(x), bottom - int(y), bitmap
+        left, bottom, bitmap = known[key]
         return int(x) + left, int(y) + bottom, bitmap
 
     def _cut(self, artist, around):
@@ -241,15 +251,35 @@ def _paint(pixels, image, place):
     pixels.view(np.uint32)[down, across, 0] = colours[row][:, column]
 
 
-def _png(pixels):
-    """A PNG of pixels (height, width, 4): zlib's fastest level, without the filters that cost more than they save."""
-    height, width = pixels.shape[:2]
-    rows = np.zeros((height, 1 + 4 * width), np.uint8)  # a row begins with its filter: 0, none
-    rows[:, 1:] = pixels.reshape(height, -1)
+class _Encoder:
+    """Turns pixels into a PNG, four times as fast as matplotlib: zlib's fastest level, no filters, and rows that
+    stay as they are in the background are compressed once, as segments of their own (RFC 1951 lets them be joined).
+    """
 
-    def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    def __init__(self, background, moving):
+        height, width = background.shape[:2]
+        self._head = _chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0))
+        self._rows = np.zeros((height, 1 + 4 * width), np.uint8)  # a row begins with its filter: 0, none
+        self._rows[:, 1:] = background.reshape(height, -1)
+        edges = np.flatnonzero(np.diff(moving, prepend=~moving[0], append=~moving[-1]))
+        self._bands = [(slice(top, end), None if moving[top] else _deflate(self._rows[top:end]))
+                       for top, end in itertools.pairwise(edges)]  # fmt: skip
 
-    header = struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body
+    def encode(self, pixels):
+        segments = []
+        for band, still in self._bands:
+            if still is None:
+                self._rows[band, 1:] = pixels[band].reshape(band.stop - band.start, -1)
+            segments.append(still or _deflate(self._rows[band]))
+        # A zlib stream: its two bytes, the segments, an empty last one, the checksum of it all (RFC 1950).
+        data = b"".join([b"\x78\x01", *segments, b"\x03\x00", struct.pack(">I", zlib.adler32(self._rows))])
+        return b"\x89PNG\r\n\x1a\n" + self._head + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
+
+
+def _deflate(rows):
+    compressor = zlib.compressobj(1, wbits=-15)
+    return compressor.compress(rows) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+def _chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

@@ -205,8 +205,7 @@ class AttentionPanel:
                 self._key.value = column
 
     def _build_texts(self):
-        self._sum, self._goals_shown = widgets.HTML(), widgets.HTML()
-        self._sum.add_class("qkv-sum")
+        self._goals_shown = widgets.HTML()
         self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
         self._code_wanted = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
         self._code_wanted.observe(self._show_code, "value")
@@ -239,9 +238,7 @@ class AttentionPanel:
     def _arranged(self):
         grids = [sliders.widget for sliders in self._sliders.values()]
         choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
-        left = widgets.VBox(
-            [self._buttons(), *grids, choice, self._sum, self._goals_shown, self._code_wanted, self._code]
-        )
+        left = widgets.VBox([self._buttons(), *grids, choice, self._goals_shown, self._code_wanted, self._code])
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
@@ -279,10 +276,10 @@ class AttentionPanel:
         for name, drawn in self._heatmaps.items():
             drawn.update(self._matrices[name], self._keep if name in ("scores", "weights") else None)
         self._outline()
-        texts = [(self._sum, self._written_out()), (self._goals_shown, self._judged())]
+        self._goals_shown.value = self._judged()
         if self._code_wanted.value:
-            texts.append((self._code, self.code))
-        return describe(self.attention.weights, self._example.words, self._query.value), texts
+            self._code.value = self.code
+        return describe(self.attention.weights, self._example.words, self._query.value), self._written_out()
 
     def _build_picture(self):
         height = 246 * len(self._show) // 2
@@ -331,7 +328,7 @@ class AttentionPanel:
         scale = f", divided by √{K.shape[1]}," if self._scaled else ""
         part = ", ".join(number(share) for share in weights[i, j] * V[j])
         return (
-            f"<p>{asking} asks {asked}: score = q · k = {products}{scale} = <b>{scores[i, j]:.3f}</b>. "
+            f'<p class="qkv-sum">{asking} asks {asked}: score = q · k = {products}{scale} = <b>{scores[i, j]:.3f}</b>. '
             f"Softmax over the row of {asking}: weight <b>{weights[i, j]:.3f}</b>. "
             f"Contribution to the output of {asking}: {weights[i, j]:.3f} × v = <b>[{part}]</b>.</p>"
         )

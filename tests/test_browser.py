@@ -1,6 +1,7 @@
 """Section 20.4 as a learner meets it: a real JupyterLab in a real Chromium, keys pressed and sliders dragged."""
 
 import base64
+import hashlib
 import io
 import re
 import time
@@ -338,6 +339,56 @@ def test_a_failing_redraw_says_so_in_the_page_and_recovers(lab, browser):
     opened.page.get_by_role("alert").wait_for(state="detached")
     W_Q, _ = opened.settled()
     assert W_Q[0, 0] == pytest.approx(-0.52)
+    opened.page.close()
+
+
+COLLECT = """
+window.seen = [];
+document.addEventListener('load', event => {
+  if (event.target.className.includes('qkv-picture'))
+    fetch(event.target.src).then(answer => answer.arrayBuffer()).then(bytes => crypto.subtle.digest('SHA-256', bytes))
+      .then(hash => seen.push([...new Uint8Array(hash)].map(byte => byte.toString(16).padStart(2, '0')).join('')));
+}, true);
+"""
+BUSY = """
+import matplotlib.pyplot as plt, time
+end = time.time() + 25
+while time.time() < end:
+    fig, axes = plt.subplots(2, 2)
+    axes[0, 0].plot(range(10))
+    fig.canvas.draw()
+    plt.close(fig)
+print("no longer busy")
+"""
+
+
+def test_while_a_cell_builds_figures_no_picture_is_blank_torn_or_mixed(lab, browser):
+    setup = "from qkvlib import AttentionPanel, chapter\nAttentionPanel(chapter.sentence)"
+    write(lab, "busy.ipynb", "%matplotlib inline\n" + setup, BUSY)
+    opened = Page(lab, browser, "busy.ipynb")
+    opened.run_cell(0)
+    opened.show()
+    opened.page.evaluate(COLLECT)
+    opened.page.locator(".jp-CodeCell").nth(1).locator(".cm-content").click()
+    opened.page.keyboard.press("Shift+Enter")
+    opened.show()
+    opened.handle("W_Q row 1 column 1").focus()
+    for press in range(550):
+        opened.page.keyboard.press("ArrowRight" if press < 300 else "ArrowLeft")
+    assert opened.page.get_by_text("no longer busy", exact=True).count() == 0  # the sliders were live meanwhile
+    opened.page.get_by_text("no longer busy", exact=True).wait_for(timeout=60_000)
+    W_Q, _ = opened.settled()
+    assert W_Q[0, 0] == pytest.approx(-0.54 + 0.50)
+
+    expected, panel = {hashlib.sha256(opened.png()).hexdigest()}, AttentionPanel(chapter.sentence)
+    for step in range(-10, 311):
+        W_Q[0, 0] = round(-0.54 + step / 100, 2)
+        panel.W_Q = W_Q
+        expected.add(hashlib.sha256(panel.picture.png).hexdigest())
+    seen = opened.page.evaluate("seen")
+    print(f"{len(seen)} pictures seen")
+    assert len(seen) > 100
+    assert set(seen) <= expected
     opened.page.close()
 
 

@@ -27,7 +27,7 @@ class SavedPictures(Preprocessor):
         pictures = [model["buffers"][0]["data"] for model in parts if model["model_name"] == "ImageModel"]
         captions = [model["state"]["value"] for model in parts if 'id="qkv-' in str(model["state"].get("value"))]
         if pictures and captions:
-            caption = captions[0].split(">", 1)[1].removesuffix("</p>")
+            caption = captions[0].split(">", 1)[1].split("</p>")[0]
             image = f'<img alt="{caption}" src="data:image/png;base64,{pictures[0]}">'
             output.data["text/html"] = f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
