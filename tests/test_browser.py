@@ -352,7 +352,7 @@ document.addEventListener('load', event => {
 """
 BUSY = """
 import matplotlib.pyplot as plt, time
-end = time.time() + 25
+end = time.time() + 30
 while time.time() < end:
     fig, axes = plt.subplots(2, 2)
     axes[0, 0].plot(range(10))
@@ -373,21 +373,24 @@ def test_while_a_cell_builds_figures_no_picture_is_blank_torn_or_mixed(lab, brow
     opened.page.keyboard.press("Shift+Enter")
     opened.show()
     opened.handle("W_Q row 1 column 1").focus()
-    for press in range(550):
-        opened.page.keyboard.press("ArrowRight" if press < 300 else "ArrowLeft")
-    assert opened.page.get_by_text("no longer busy", exact=True).count() == 0  # the sliders were live meanwhile
-    opened.page.get_by_text("no longer busy", exact=True).wait_for(timeout=60_000)
+    presses, done = 0, opened.page.get_by_text("no longer busy", exact=True)
+    while done.count() == 0:
+        opened.page.keyboard.press("ArrowRight" if presses % 400 < 200 else "ArrowLeft")
+        opened.page.wait_for_timeout(20)
+        presses += 1
+        if presses == 100:
+            during = opened.page.evaluate("seen.length")
+    assert during > 5  # the sliders were live meanwhile
     W_Q, _ = opened.settled()
-    assert W_Q[0, 0] == pytest.approx(-0.54 + 0.50)
 
     expected, panel = {hashlib.sha256(opened.png()).hexdigest()}, AttentionPanel(chapter.sentence)
-    for step in range(-10, 311):
+    for step in range(-5, 206):
         W_Q[0, 0] = round(-0.54 + step / 100, 2)
         panel.W_Q = W_Q
         expected.add(hashlib.sha256(panel.picture.png).hexdigest())
     seen = opened.page.evaluate("seen")
-    print(f"{len(seen)} pictures seen")
-    assert len(seen) > 100
+    print(f"{len(seen)} pictures seen, {len(set(seen))} different, in {presses} presses")
+    assert len(set(seen)) > 50
     assert set(seen) <= expected
     opened.page.close()
 
