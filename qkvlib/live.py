@@ -92,8 +92,11 @@ class LivePicture:
             self._say("")
             self.png, self.caption, self._details = png, caption, details
             self._image.value = png
-            # In one message, since each costs a dragged slider a millisecond or two.
-            self._words.value = f'<p id="{self._caption_id}">{html.escape(caption)}</p>{details}'
+            _soon(self._write)
+
+    def _write(self):
+        with self._lock:  # in one message, since each costs a dragged slider a millisecond or two
+            self._words.value = f'<p id="{self._caption_id}">{html.escape(self.caption)}</p>{self._details}'
 
     def on_click(self, chosen):
         """Call ``chosen(ax, column, row)`` when a cell of a heatmap of the picture is clicked."""
@@ -125,6 +128,7 @@ class LivePicture:
 
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
+        self._write()
         smaller = io.BytesIO()
         Image.open(io.BytesIO(self.png)).convert("RGB").save(smaller, "png", optimize=True)
         picture, caption = base64.b64encode(smaller.getvalue()).decode(), html.escape(self.caption)
@@ -148,10 +152,10 @@ class LivePicture:
         # Between 1 and 3: a page zoomed far out must not shrink the picture, nor one far in fill the memory.
         dpi = self._base_dpi * min(3.0, max(1.0, change["new"]))
         if dpi != self._figure.dpi:
-            with self._lock:
+            with self._lock:  # throughout: numbers being prepared must not meet half a change
                 self._figure.set_dpi(dpi)
                 self.redecorate()
-            self.update(lambda: (self.caption, self._details))
+                self.update(lambda: (self.caption, self._details))
 
     def _draw(self):
         if self._background is None:
@@ -249,6 +253,14 @@ def _paint(pixels, image, place):
     down, across, row, column = place
     colours = np.ascontiguousarray(image.get_array()).view(np.uint32)[..., 0]
     pixels.view(np.uint32)[down, across, 0] = colours[row][:, column]
+
+
+def _soon(call):
+    """Call once the page has had the time to show the picture; at once where no event loop runs, as in a script."""
+    try:
+        asyncio.get_running_loop().call_later(0.02, call)
+    except RuntimeError:
+        call()
 
 
 class _Encoder:

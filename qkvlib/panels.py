@@ -267,9 +267,9 @@ class AttentionPanel:
                 self.picture.update(self._follow)
 
     def _calculate(self):
-        example = self._example
-        self.attention = attention(example.X, self.W_Q, self.W_K, example.W_V, scaled=self._scaled, keep=self._keep)
-        self._matrices = {"W_Q": self.W_Q, "W_K": self.W_K, "W_V": example.W_V, **self.attention._asdict()}
+        example, W_Q, W_K = self._example, self.W_Q, self.W_K
+        self.attention = attention(example.X, W_Q, W_K, example.W_V, scaled=self._scaled, keep=self._keep)
+        self._matrices = {"W_Q": W_Q, "W_K": W_K, "W_V": example.W_V, **self.attention._asdict()}
 
     def _follow(self):
         self._calculate()

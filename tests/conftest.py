@@ -34,7 +34,7 @@ def chromium():
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not the session: Playwright's event loop would go on running under other tests
 def browser():
     from playwright.sync_api import sync_playwright
 
@@ -91,7 +91,8 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory, browser):
+def lab(tmp_path_factory):
+    chromium()
     running = Lab(tmp_path_factory.mktemp("lab é x"))
     yield running
     running.stop()

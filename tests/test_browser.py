@@ -41,7 +41,12 @@ class Page:
             self.page.click(f".lm-Menu-item{command}")
 
     def run_all(self):
-        self.menu("Run", "[data-command='runmenu:run-all']")
+        started = self.page.locator(".jp-Notebook-ExecutionIndicator[data-status=busy], .qkv-panel")
+        for _ in range(5):
+            self.menu("Run", "[data-command='runmenu:run-all']")
+            self.page.wait_for_timeout(1500)
+            if started.count():
+                break
         self.page.wait_for_selector(".qkv-panel .noUi-handle", timeout=60_000)
         self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000)
         self.show()
@@ -291,7 +296,7 @@ def test_a_challenge_is_won_with_the_sliders(lesson):
 def test_a_screen_of_double_density_gets_a_sharp_picture(lab, browser):
     opened = Page(lab, browser, LESSON, device_scale_factor=2)
     opened.run_all()
-    opened.page.wait_for_timeout(1000)
+    opened.page.wait_for_function("document.querySelector('img.qkv-picture').naturalWidth > 600", timeout=15_000)
     size = opened.panel.locator("img.qkv-picture").evaluate("image => [image.naturalWidth, image.clientWidth]")
     assert size == [1200, 600]
     opened.page.close()

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -100,6 +99,20 @@ def test_a_redraw_that_fails_says_so_and_keeps_the_last_good_picture(caplog):
     assert "the number is 0.5" in picture.widget.children[1].value
 
 
+def test_words_follow_the_picture_where_an_event_loop_runs():
+    picture, show = live()
+
+    async def redraw():
+        picture.update(lambda: show(0.25))
+        assert picture.png == picture.widget.children[0].value != b""
+        assert picture.widget.children[1].value == ""
+        picture.update(lambda: show(0.5))
+        await asyncio.sleep(0.1)
+        return picture.widget.children[1].value
+
+    assert "the number is 0.5</p><b>details</b>" in asyncio.run(redraw())
+
+
 def test_captions_are_literal():
     picture, _ = live()
     picture.update(lambda: ('"<b>" & "$x$"', ""))
@@ -157,9 +170,7 @@ def test_numbers_can_be_prepared_without_changing_the_picture():
             await asyncio.sleep(0.01)
 
     assert len(picture._places[text][2]) < 5
-    # In a thread of its own: the browser tests leave an event loop running in this one.
-    with ThreadPoolExecutor() as pool:
-        pool.submit(asyncio.run, asyncio.wait_for(prepare(), 20)).result()
+    asyncio.run(asyncio.wait_for(prepare(), 20))
     assert (text.get_text(), text.get_color()) == before
     png = picture.png
     picture.update(lambda: show(0.25))

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from conftest import FLAGS, Lab, chromium  # noqa: E402, the tests' own JupyterLab and browser
 
-PRESSES, ROUNDS, DRAG = 15, 4, 3.0  # presses a round and way; rounds; seconds of dragging, each round
+PRESSES, ROUNDS, DRAG = 20, 3, 3.0  # presses a round and way; rounds; seconds of dragging, each round
 
 COMMON = """
 import time, json, numpy as np, ipywidgets as w
