@@ -24,7 +24,7 @@ def figure(dpi, shape):
     figure = Figure((6, 2.5), dpi)
     maps = [heatmap(figure.add_axes((x, 0.2, 0.35, 0.6)), np.zeros(shape), kind=kind, limit=4, title="$x$")
             for x, kind in ((0.1, "signed"), (0.6, "weights"))]  # fmt: skip
-    box = maps[0].ax.add_patch(Rectangle((0, 0), 1, 1, fill=False, linewidth=3, clip_on=False))
+    box = maps[0].ax.add_patch(Rectangle((0, 0), 1, 1, fill=False, linewidth=3, clip_on=False, zorder=9))
     return figure, maps, [*maps[0].artists, *maps[1].artists, box]
 
 
@@ -57,7 +57,7 @@ def test_a_redraw_equals_a_full_draw(dpi, shape):
             drawn.update(matrix)
         return "a caption", ""
 
-    for state in walk(25, shape):
+    for state in walk(300 if (dpi, shape) == (100, (4, 3)) else 25, shape):
         picture.update(lambda state=state: change(maps, state))
         change(full_maps, state)
         canvas.draw()
