@@ -47,8 +47,7 @@ class Heatmap:
     def appearances(self):
         """The numbers that may come up, in steps of 0.01, each with the ink it is written in."""
         values = np.arange(round(100 * self._lowest), round(100 * self.limit) + 1) / 100
-        inks = np.where(luminance(self._colour(values)) > BLACK_INK, "black", "white")
-        return [(number(value), str(ink)) for value, ink in zip(values, inks, strict=True)]
+        return [(number(value), ink) for value, ink in zip(values, _inks(self._colour(values)), strict=True)]
 
     def _colour(self, matrix):
         return self._colours((matrix - self._lowest) / (self.limit - self._lowest), bytes=True)
@@ -70,10 +69,9 @@ class Heatmap:
             self._write(matrix, np.ones(self.shape, bool) if keep is None else keep, colours)
 
     def _write(self, matrix, keep, colours):
-        inks = np.where(luminance(colours) > BLACK_INK, "black", "white").ravel()
-        values = zip(matrix.ravel(), np.ravel(keep), inks, strict=True)
+        values = zip(matrix.ravel(), np.ravel(keep), _inks(colours), strict=True)
         for text, (value, kept, ink) in zip(self.numbers, values, strict=True):
-            written, ink = number(value) if kept else "×", str(ink)
+            written = number(value) if kept else "×"
             # Setting a colour costs more than comparing it, and most cells keep theirs.
             if text.get_text() != written:
                 text.set_text(written)
@@ -150,6 +148,11 @@ def luminance(colours):
     shares = np.asarray(colours)[..., :3] / 255
     linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
     return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def _inks(colours):
+    """For each of the colours (..., 4), in order, the ink that can be read on it."""
+    return np.where(luminance(colours) > BLACK_INK, "black", "white").ravel().tolist()
 
 
 def families():
