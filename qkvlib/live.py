@@ -3,6 +3,9 @@
 Why not draw the figure anew: laying out and drawing text is nearly all that a redraw costs.
 So what stays (frames, titles, labels) is drawn once and kept; of what changes, cells are
 painted straight into the pixels and each number is drawn once, then stamped from its bitmap.
+And why not send a PNG each time: a browser takes as long to load and decode one as the kernel
+to draw it. So page.js paints the changed pixels on a canvas that covers the image, and the image
+follows when all rests, for notebooks that are saved and for pages where no script may run.
 pyplot is never touched: the notebook's own backend would send its figures from other threads.
 """
 
@@ -10,9 +13,8 @@ import asyncio
 import base64
 import html
 import io
-import itertools
+import json
 import logging
-import struct
 import threading
 import uuid
 import warnings
@@ -40,13 +42,12 @@ class LivePicture:
     artists : the artists of the figure that change, in drawing order. Images must be drawn
         with interpolation "nearest" from colours in bytes, inside their axes; texts keep
         their place and are centred on it. None may reach more than a tenth of an inch
-        above or below its axes.
+        beyond its axes.
 
     Attributes
     ----------
     widget : the ipywidget to show.
     caption : the sentence under the picture, also its accessible name.
-    png : the last good picture, as bytes.
     """
 
     def __init__(self, figure, artists):
@@ -66,13 +67,14 @@ class LivePicture:
         self._caption_id = f"qkv-{uuid.uuid4().hex[:12]}"
         self._words, self._message = ipywidgets.HTML(), ipywidgets.HTML()
         self._words.add_class("qkv-words")
-        # Hidden fields that page.js writes into: how dense the screen is, and where the picture was clicked.
-        self._ratio, self._click = ipywidgets.FloatText(1.0), ipywidgets.Text()
-        self._ratio.add_class("qkv-ratio")
-        self._click.add_class("qkv-click")
-        self._ratio.observe(self._sharpen, "value")
-        self.caption, self._details, self.png = "", "", b""
-        self.widget = ipywidgets.VBox([self._image, self._words, self._message, self._ratio, self._click])
+        # Hidden: the pixels that page.js is to paint, and what it tells: how dense the screen is, a click.
+        self._patches, self._heard = ipywidgets.HTML(), ipywidgets.Text()
+        self._patches.add_class("qkv-patches")
+        self._heard.add_class("qkv-heard")
+        self._heard.observe(lambda change: self._hear(*change["new"].split()), "value")
+        self.caption, self._details, self._chosen = "", "", lambda *cell: None
+        self._pixels, self._painting, self._painted, self._number = None, False, None, 0
+        self.widget = ipywidgets.VBox([self._image, self._words, self._message, self._patches, self._heard])
         self.widget.add_class("qkv-live")
 
     def update(self, change):
@@ -84,15 +86,39 @@ class LivePicture:
         with self._lock:
             try:
                 caption, details = change()
-                png = self._draw()
+                pixels = self._draw()
             except Exception as error:
                 log.exception("The picture could not be redrawn")
                 self._say(f"The picture could not be redrawn and shows the last good state. Reason: {error}")
                 return
             self._say("")
-            self.png, self.caption, self._details = png, caption, details
-            self._image.value = png
-            _soon(self._write)
+            self._pixels, self.caption, self._details = pixels, caption, details
+            self._show()
+
+    @property
+    def png(self):
+        """The last good picture, as bytes."""
+        return self._encoded(compress_level=1)
+
+    def _encoded(self, mode="RGBA", **options):
+        file, height_width = io.BytesIO(), self._pixels.shape
+        image = Image.fromarray(self._pixels.view(np.uint8).reshape(*height_width, 4))
+        image.convert(mode).save(file, "png", **options)
+        return file.getvalue()
+
+    def _show(self):
+        self._number += 1
+        if self._painting:
+            self._patches.value = self._patch()
+            _later(0.3, self._rest, self._number)
+        else:
+            self._image.value = self.png
+        _later(0.02, self._write)  # once the page has had the time to show the picture
+
+    def _rest(self, number):
+        with self._lock:
+            if number == self._number:
+                self._image.value = self.png
 
     def _write(self):
         with self._lock:  # in one message, since each costs a dragged slider a millisecond or two
@@ -100,7 +126,44 @@ class LivePicture:
 
     def on_click(self, chosen):
         """Call ``chosen(ax, column, row)`` when a cell of a heatmap of the picture is clicked."""
-        self._click.observe(lambda change: self._find_cell(change["new"], chosen), "value")
+        self._chosen = chosen
+
+    def _hear(self, kind, *numbers):
+        if kind == "click":
+            self._find_cell(*map(float, numbers))
+        elif self._pixels is not None:  # "screen": a page opens, or is zoomed, or has missed something
+            with self._lock:
+                self._painting, self._painted = True, None
+                self._sharpen(float(numbers[0]))
+
+    def _patch(self):
+        """What page.js needs to turn what it shows into the picture, as JSON; everything if nothing is known of it.
+
+        "patches" are [left, top, width, how often each row of pixels stands]; "rows" the pixels, deflated.
+        """
+        now, before = self._pixels, self._painted
+        whole = before is None or before.shape != now.shape
+        height, width = now.shape
+        boxes = [(0, height, 0, width)] if whole else self._changed(now, before)
+        patches, rows = [], []
+        for top, end, left, right in boxes:
+            cut = now[top:end, left:right]
+            # Most rows equal the one above: they are cells without their numbers.
+            new = np.flatnonzero(np.append(True, (cut[1:] != cut[:-1]).any(axis=1)))
+            patches.append([left, top, right - left, np.diff(new, append=len(cut)).tolist()])
+            rows.append(cut[new].tobytes())
+        self._painted = self._pixels
+        deflated = base64.b64encode(zlib.compress(b"".join(rows), 1)).decode()
+        size = [width, height] if whole else None
+        return json.dumps({"number": self._number, "size": size, "patches": patches, "rows": deflated})
+
+    def _changed(self, now, before):
+        """Of each axes the part in which pixels differ: top, end, left, right."""
+        for rows, columns in self._moving:
+            differ = now[rows, columns] != before[rows, columns]
+            if differ.any():
+                (top, end), (left, right) = _ends(differ.any(axis=1)), _ends(differ.any(axis=0))
+                yield top + rows.start, end + rows.start, left + columns.start, right + columns.start
 
     def redecorate(self):
         """Forget the kept background: call it inside a change of what `artists` does not list."""
@@ -111,7 +174,7 @@ class LivePicture:
 
         text is one of the artists; appearances are pairs of a string and its colour.
         """
-        loop, waiting = asyncio.get_running_loop(), list(appearances)
+        waiting = list(appearances)
 
         def some():
             with self._lock:
@@ -122,40 +185,37 @@ class LivePicture:
                 text.set(text=was[0], color=was[1])
             del waiting[-4:]
             if waiting:
-                loop.call_later(0.01, some)
+                _later(0.01, some)
 
-        loop.call_soon(some)
+        if _loop():  # where none runs, as in a script, nothing is ever idle
+            _later(0, some)
 
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
         self._write()
-        smaller = io.BytesIO()
-        Image.open(io.BytesIO(self.png)).convert("RGB").save(smaller, "png", optimize=True)
-        picture, caption = base64.b64encode(smaller.getvalue()).decode(), html.escape(self.caption)
+        picture, caption = base64.b64encode(self._encoded("RGB", optimize=True)).decode(), html.escape(self.caption)
         source = f"data:image/png;base64,{picture}"
         figure = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
         saved = {"text/html": figure, "image/png": picture, "text/plain": self.caption}
         display(widget._repr_mimebundle_() | saved, raw=True)
 
-    def _find_cell(self, place, chosen):
-        across, down = map(float, place.split())
+    def _find_cell(self, across, down):
         point = across * self._figure.bbox.width, (1 - down) * self._figure.bbox.height
         for ax in self._figure.axes:
             if ax.bbox.contains(*point):
                 column, row = ax.transData.inverted().transform(point).round().astype(int)
-                chosen(ax, int(column), int(row))
+                self._chosen(ax, int(column), int(row))
 
     def _say(self, message):
         self._message.value = f'<p class="qkv-error" role="alert">{html.escape(message)}</p>' if message else ""
 
-    def _sharpen(self, change):
+    def _sharpen(self, ratio):
         # Between 1 and 3: a page zoomed far out must not shrink the picture, nor one far in fill the memory.
-        dpi = self._base_dpi * min(3.0, max(1.0, change["new"]))
+        dpi = self._base_dpi * min(3.0, max(1.0, ratio))
         if dpi != self._figure.dpi:
-            with self._lock:  # throughout: numbers being prepared must not meet half a change
-                self._figure.set_dpi(dpi)
-                self.redecorate()
-                self.update(lambda: (self.caption, self._details))
+            self._figure.set_dpi(dpi)
+            self.redecorate()
+        self.update(lambda: (self.caption, self._details))
 
     def _draw(self):
         if self._background is None:
@@ -169,7 +229,7 @@ class LivePicture:
                 _paint(pixels, artist, self._places[artist])
             elif artist.get_visible():
                 renderer.draw_image(plain, *self._stamp(artist))
-        return self._encoder.encode(pixels)
+        return pixels.view(np.uint32)[..., 0].copy()  # a number a pixel is compared faster than four
 
     def _draw_background(self):
         with warnings.catch_warnings():
@@ -179,16 +239,15 @@ class LivePicture:
         self._background = self._canvas.copy_from_bbox(self._figure.bbox)
         width, height = self._canvas.get_width_height(physical=True)
         self._scratch = RendererAgg(width, height, self._figure.dpi)
-        self._encoder = _Encoder(np.asarray(self._canvas.buffer_rgba()), self._moving_rows(height))
+        self._moving = [self._around(ax) for ax in {artist.axes for artist in self._artists}]
         self._kept = {}
         self._places = {artist: self._place(artist) for artist in self._artists}
 
-    def _moving_rows(self, height):
-        """Which rows of pixels the artists may touch: those of their axes and of a margin for outlines."""
-        moving, margin = np.zeros(height, bool), int(self._figure.dpi / 10)
-        for box in (ax.get_window_extent() for ax in {artist.axes for artist in self._artists}):
-            moving[max(0, int(height - box.y1) - margin) : int(height - box.y0) + margin] = True
-        return moving
+    def _around(self, ax):
+        """The pixels that the artists of some axes may touch: rows, columns."""
+        box, margin, height = ax.get_window_extent(), self._figure.dpi / 10, self._scratch.height
+        return (slice(max(0, int(height - box.y1 - margin)), int(height - box.y0 + margin)),
+                slice(max(0, int(box.x0 - margin)), int(box.x1 + margin)))  # fmt: skip
 
     def _place(self, artist):
         if isinstance(artist, AxesImage):
@@ -255,43 +314,23 @@ def _paint(pixels, image, place):
     pixels.view(np.uint32)[down, across, 0] = colours[row][:, column]
 
 
-def _soon(call):
-    """Call once the page has had the time to show the picture; at once where no event loop runs, as in a script."""
+def _ends(true):
+    """Where the first and behind the last True stand."""
+    places = np.flatnonzero(true).tolist()
+    return places[0], places[-1] + 1
+
+
+def _loop():
     try:
-        asyncio.get_running_loop().call_later(0.02, call)
+        return asyncio.get_running_loop()
     except RuntimeError:
-        call()
+        return None
 
 
-class _Encoder:
-    """Turns pixels into a PNG, four times as fast as matplotlib: zlib's fastest level, no filters, and rows that
-    stay as they are in the background are compressed once, as segments of their own (RFC 1951 lets them be joined).
-    """
-
-    def __init__(self, background, moving):
-        height, width = background.shape[:2]
-        self._head = _chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0))
-        self._rows = np.zeros((height, 1 + 4 * width), np.uint8)  # a row begins with its filter: 0, none
-        self._rows[:, 1:] = background.reshape(height, -1)
-        edges = np.flatnonzero(np.diff(moving, prepend=~moving[0], append=~moving[-1]))
-        self._bands = [(slice(top, end), None if moving[top] else _deflate(self._rows[top:end]))
-                       for top, end in itertools.pairwise(edges)]  # fmt: skip
-
-    def encode(self, pixels):
-        segments = []
-        for band, still in self._bands:
-            if still is None:
-                self._rows[band, 1:] = pixels[band].reshape(band.stop - band.start, -1)
-            segments.append(still or _deflate(self._rows[band]))
-        # A zlib stream: its two bytes, the segments, an empty last one, the checksum of it all (RFC 1950).
-        data = b"".join([b"\x78\x01", *segments, b"\x03\x00", struct.pack(">I", zlib.adler32(self._rows))])
-        return b"\x89PNG\r\n\x1a\n" + self._head + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
-
-
-def _deflate(rows):
-    compressor = zlib.compressobj(1, wbits=-15)
-    return compressor.compress(rows) + compressor.flush(zlib.Z_FULL_FLUSH)
-
-
-def _chunk(name, data):
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+def _later(seconds, call, *arguments):
+    """Call later; at once where no event loop runs, as in a script."""
+    loop = _loop()
+    if loop:
+        loop.call_later(seconds, call, *arguments)
+    else:
+        call(*arguments)

@@ -25,16 +25,59 @@ function group(radios) { // one stop for Tab, arrows within, as in any form
 }
 
 function connect(live) {
-  const image = live.querySelector('img.qkv-picture');
+  const image = live.querySelector('img.qkv-picture'), heard = live.querySelector('.qkv-heard input');
+  const hello = () => write(heard, `screen ${window.devicePixelRatio} ${performance.now()}`);
   image.setAttribute('aria-labelledby', live.querySelector('p[id]').id); // the caption names the picture
+  image.addEventListener('click', event =>
+    write(heard, `click ${event.offsetX / image.clientWidth} ${event.offsetY / image.clientHeight}`));
+  paint(live, image, hello);
   (function tell() { // the kernel draws as many pixels as the screen has, also after zooming
-    write(live.querySelector('.qkv-ratio input'), window.devicePixelRatio);
+    hello();
     matchMedia(`(resolution: ${window.devicePixelRatio}dppx)`).addEventListener('change', tell, {once: true});
   })();
-  image.addEventListener('click', event => {
-    const across = event.offsetX / image.clientWidth, down = event.offsetY / image.clientHeight;
-    write(live.querySelector('.qkv-click input'), `${across} ${down}`);
-  });
+}
+
+function paint(live, image, hello) { // see live.py: over the image, for a PNG takes too long to load
+  const canvas = document.createElement('canvas');
+  canvas.className = 'qkv-canvas';
+  canvas.style.width = image.style.width;
+  let last = NaN, done = Promise.resolve();
+  async function show({number, size, patches, rows}) {
+    if (!size && number !== last + 1) { // one was missed: ask for everything, once
+      if (last) hello();
+      last = NaN;
+      return;
+    }
+    const pixels = await inflated(rows);
+    if (size) {
+      [canvas.width, canvas.height] = size;
+      live.append(canvas);
+    }
+    let at = 0;
+    for (const [left, top, width, times] of patches) {
+      const data = new Uint32Array(width * times.reduce((sum, n) => sum + n));
+      let end = 0;
+      for (const n of times) {
+        const row = pixels.subarray(at, at += width);
+        for (let i = 0; i < n; i++, end += width) data.set(row, end);
+      }
+      canvas.getContext('2d').putImageData(new ImageData(new Uint8ClampedArray(data.buffer), width), left, top);
+    }
+    last = number;
+  }
+  new MutationObserver(records => {
+    for (const record of records) for (const node of record.addedNodes)
+      done = done.then(() => show(JSON.parse(node.textContent)));
+  }).observe(live.querySelector('.qkv-patches'), {childList: true, subtree: true});
+}
+
+async function inflated(text) { // a loop and a writer: from() and a Blob's stream take ten times as long
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
+  const stream = new DecompressionStream('deflate'), writer = stream.writable.getWriter();
+  writer.write(bytes);
+  writer.close();
+  return new Uint32Array(await new Response(stream.readable).arrayBuffer());
 }
 
 function write(input, value) { // as if it had been typed, so that the kernel hears of it

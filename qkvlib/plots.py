@@ -64,7 +64,8 @@ class Heatmap:
         colours[np.isnan(matrix)] = _bytes(NOT_A_NUMBER)
         if keep is not None:
             colours[~np.asarray(keep)] = _bytes(MASKED)
-        self.cells.set_data(colours)
+        self.cells.get_array()[:] = colours  # set_data would check and copy them
+        self.cells.changed()
         if self.numbers:
             self._write(matrix, np.ones(self.shape, bool) if keep is None else keep, colours)
 

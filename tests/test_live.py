@@ -1,11 +1,13 @@
 """The fast path against matplotlib's own drawing, and what happens when a redraw fails."""
 
 import asyncio
+import base64
 import io
 import json
 import subprocess
 import sys
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -113,6 +115,75 @@ def test_words_follow_the_picture_where_an_event_loop_runs():
     assert "the number is 0.5</p><b>details</b>" in asyncio.run(redraw())
 
 
+class Painter:
+    """What page.js does with patches, written again: paints what the kernel sends."""
+
+    def __init__(self, picture):
+        self.last, self.canvas = None, None
+        picture.widget.children[3].observe(lambda change: self.paint(**json.loads(change["new"])), "value")
+
+    def paint(self, number, size, patches, rows):
+        assert size or number == self.last + 1
+        self.last, self.areas = number, [left_top_width[:3] for left_top_width in patches]
+        if size:
+            self.canvas = np.zeros((size[1], size[0]), np.uint32)
+        data = np.frombuffer(zlib.decompress(base64.b64decode(rows)), np.uint32)
+        for left, top, width, times in patches:
+            unique, data = data[: len(times) * width].reshape(-1, width), data[len(times) * width :]
+            self.canvas[top : top + sum(times), left : left + width] = np.repeat(unique, times, axis=0)
+        assert data.size == 0
+
+
+@pytest.mark.parametrize("dpi", [100, 150])
+def test_the_patches_make_the_picture(dpi):
+    made, maps, artists = figure(dpi, (4, 3))
+    picture, box = LivePicture(made, artists), artists[-1]
+    page, random = Painter(picture), np.random.default_rng(3)
+
+    def change(state, place):
+        for drawn, matrix in zip(maps, state, strict=True):
+            drawn.update(matrix)
+        box.set_xy(place)
+        return "a caption", ""
+
+    for step, state in enumerate(walk(60, (4, 3))):
+        picture.update(lambda state=state: change(state, random.integers(-1, 2, 2) + 0.5))
+        if step in (3, 30):  # a page opens, a second one opens on a denser screen
+            picture.widget.children[4].value = f"screen {1 + step % 2} {step}"
+        if step > 3:
+            shown = page.canvas.view(np.uint8).reshape(*page.canvas.shape, 4)
+            np.testing.assert_array_equal(shown, pixels(picture.png))
+
+
+def test_where_nothing_changes_nothing_is_sent():
+    picture, show = live()
+    picture.update(lambda: show(0.25))
+    page = Painter(picture)
+    picture.widget.children[4].value = "screen 1 0"
+    picture.update(lambda: show(0.25))
+    assert page.areas == []
+    picture.update(lambda: show(0.5))
+    assert len(page.areas) == 1
+
+
+def test_the_image_follows_once_all_rests():
+    picture, show = live()
+    picture.update(lambda: show(0.25))
+    picture.widget.children[4].value = "screen 1 0"
+    image = picture.widget.children[0]
+
+    async def redraw():
+        before = image.value
+        for value in (0.5, 0.75):
+            picture.update(lambda value=value: show(value))
+            assert image.value == before
+        while image.value == before:
+            await asyncio.sleep(0.05)
+        assert image.value == picture.png
+
+    asyncio.run(asyncio.wait_for(redraw(), 20))
+
+
 def test_captions_are_literal():
     picture, _ = live()
     picture.update(lambda: ('"<b>" & "$x$"', ""))
@@ -122,14 +193,14 @@ def test_captions_are_literal():
 def test_a_denser_screen_gets_a_sharper_picture_of_the_same_size_on_the_page():
     picture, show = live()
     picture.update(lambda: show(0.25))
-    image, ratio = picture.widget.children[0], picture.widget.children[3]
+    image, heard = picture.widget.children[0], picture.widget.children[4]
     before = pixels(picture.png).shape
-    ratio.value = 2.0
+    heard.value = "screen 2 1.5"
     assert pixels(picture.png).shape == (2 * before[0], 2 * before[1], 4)
     assert image.layout.width == f"{before[1]}px"
-    ratio.value = 50.0
+    heard.value = "screen 50 2.5"
     assert pixels(picture.png).shape[0] == 3 * before[0]
-    ratio.value = 0.3
+    heard.value = "screen 0.3 3.5"
     assert pixels(picture.png).shape == before
 
 
@@ -189,6 +260,7 @@ import json, numpy, psutil
 from matplotlib import pyplot
 from qkvlib import AttentionPanel, chapter
 panel, random, held = AttentionPanel(chapter.sentence), numpy.random.default_rng(20), []
+panel.picture.widget.children[4].value = "screen 1 0"  # as a page says when it opens
 sliders = [slider for matrix in panel._sliders.values() for slider in matrix._sliders]
 for step in range(10_001):
     slider = sliders[random.integers(len(sliders))]

@@ -162,11 +162,11 @@ def test_a_clicked_cell_is_chosen_with_one_redraw(panel, name, column, row, chos
     find(panel.widget, ipywidgets.Image)[0].observe(drawn.append, "value")
     ax = panel._heatmaps[name].ax
     x, y = ax.figure.transFigure.inverted().transform(ax.transData.transform((column + 0.3, row - 0.3)))
-    click_at = find(panel.widget, ipywidgets.Text)[0]
-    click_at.value = f"{x} {1 - y}"
+    heard = find(panel.widget, ipywidgets.Text)[0]
+    heard.value = f"click {x} {1 - y}"
     assert (panel._query.value, panel._key.value) == chosen
     assert len(drawn) == 1
-    click_at.value = "0.001 0.001"  # the margin
+    heard.value = "click 0.001 0.001"  # the margin
     assert (panel._query.value, panel._key.value) == chosen
 
 
