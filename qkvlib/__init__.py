@@ -2,7 +2,12 @@
 
 from qkvlib import chapter
 from qkvlib.maths import Attention, attention, project, softmax
-from qkvlib.panels import AttentionPanel, predict
-from qkvlib.plots import heatmap
+from qkvlib.panels import AttentionPanel
+from qkvlib.plots import Picture, heatmap
+from qkvlib.questions import predict
+from qkvlib.sections import ArrowsPanel, OwnWords, ParameterCounter, ProjectionPanel, Switch
 
-__all__ = ["Attention", "AttentionPanel", "attention", "chapter", "heatmap", "predict", "project", "softmax"]
+__all__ = [
+    "ArrowsPanel", "Attention", "AttentionPanel", "OwnWords", "ParameterCounter", "Picture", "ProjectionPanel",
+    "Switch", "attention", "chapter", "heatmap", "predict", "project", "softmax",
+]  # fmt: skip

@@ -28,6 +28,8 @@ from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from PIL import Image
 
+from qkvlib.plots import saved
+
 log = logging.getLogger("qkvlib")
 MOST_BITMAPS = 3000  # of one kind, some 3 MB: every number that the sliders of a sentence bring up
 _BITMAPS = {}  # by kind, then by string and colour; shared by all pictures, since numbers look alike in all
@@ -193,11 +195,8 @@ class LivePicture:
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
         self._write()
-        picture, caption = base64.b64encode(self._encoded("RGB", optimize=True)).decode(), html.escape(self.caption)
-        source = f"data:image/png;base64,{picture}"
-        figure = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
-        saved = {"text/html": figure, "image/png": picture, "text/plain": self.caption}
-        display(widget._repr_mimebundle_() | saved, raw=True)
+        bundle = saved(self._encoded("RGB", optimize=True), self.caption)
+        display(widget._repr_mimebundle_() | bundle, raw=True)
 
     def _find_cell(self, across, down):
         point = across * self._figure.bbox.width, (1 - down) * self._figure.bbox.height

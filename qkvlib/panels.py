@@ -1,10 +1,10 @@
-"""What a notebook shows: matrix sliders beside live heatmaps, and a question to predict on."""
+"""What a notebook shows: sliders beside live heatmaps. `Panel` is what all of them share."""
 
 import html
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
@@ -12,18 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from qkvlib import page
+from qkvlib import chapter, page
 from qkvlib.live import LivePicture
 from qkvlib.maths import attention
 from qkvlib.plots import heatmap, number
 
 STEP = 0.01  # of a slider: fine enough for every matrix of the chapter
 SHOWN = ("Q", "K", "scores", "weights")
+SLIDERS = ("W_Q", "W_K")
 # What the rows and the columns of each matrix are.
 _AXES = {
     "W_Q": ("component", "input"), "W_K": ("component", "input"), "W_V": ("component", "input"),
     "Q": ("query", "component"), "K": ("key", "component"), "V": ("key", "component"),
     "scores": ("query", "key"), "weights": ("query", "key"), "output": ("query", "component"),
+    "raw scores": ("query", "key"), "raw weights": ("query", "key"),
 }  # fmt: skip
 
 
@@ -50,23 +52,24 @@ class MatrixSliders:
         self.name, self.limit = name, limit
         matrix = self._checked(matrix)
         self.shape = matrix.shape
-        self._sliders = [self._slider(i, j, matrix[i, j]) for i, j in np.ndindex(self.shape)]
-        for slider in self._sliders:
-            slider.observe(lambda change: changed(), "value")
+        self._sliders = [slider(f"{name} row {i + 1} column {j + 1}", matrix[i, j], -limit, limit)
+                         for i, j in np.ndindex(self.shape)]  # fmt: skip
+        for each in self._sliders:
+            each.observe(lambda change: changed(), "value")
         self.widget = self._grid()
 
     @property
     def value(self):
         """The matrix, (n_rows, n_columns); assign one to move every slider."""
-        return np.round([slider.value for slider in self._sliders], 2).reshape(self.shape)
+        return np.round([each.value for each in self._sliders], 2).reshape(self.shape)
 
     @value.setter
     def value(self, matrix):
         matrix = self._checked(matrix)
         if matrix.shape != self.shape:
             raise ValueError(f"{self.name}: expected {self.shape}, one number a slider, got {matrix.shape}")
-        for slider, entry in zip(self._sliders, matrix.ravel(), strict=True):
-            slider.value = float(entry)
+        for each, entry in zip(self._sliders, matrix.ravel(), strict=True):
+            each.value = float(entry)
 
     def _checked(self, matrix):
         # The browser would round to the step, and clamp to the range, without a word.
@@ -78,173 +81,57 @@ class MatrixSliders:
             )
         return matrix
 
-    def _slider(self, i, j, entry):
-        slider = widgets.FloatSlider(
-            entry, min=-self.limit, max=self.limit, step=STEP, readout_format=".2f",
-            description=f"{self.name} row {i + 1} column {j + 1}", layout={"width": "130px"},
-        )  # fmt: skip
-        slider.add_class("qkv-cell")
-        return slider
-
     def _grid(self):
-        rows, columns = self.shape
-        corner = f"<b>{self.name}</b>"
-        heads = [_head(corner), *(_head(str(j + 1)) for j in range(columns))]
-        cells = [
-            cell for i in range(rows) for cell in (_head(str(i + 1)), *self._sliders[i * columns : (i + 1) * columns])
-        ]
-        grid = widgets.GridBox([*heads, *cells], layout={"grid_template_columns": f"30px repeat({columns}, 130px)"})
-        grid.add_class("qkv-matrix")
-        return grid
+        rows, columns = ([str(i + 1) for i in range(count)] for count in self.shape)
+        return grid(self.name, columns, rows, self._sliders)
 
 
-class AttentionPanel:
-    """Sliders for W_Q and W_K, and heatmaps that follow while they move.
+def slider(name, value, low, high, step=STEP):
+    """A slider small enough to stand in a table, whose name only a screen reader says."""
+    made = widgets.FloatSlider(
+        value, min=low, max=high, step=step, readout_format=".2f" if step < 1 else ".0f",
+        description=name, layout={"width": "130px"},
+    )  # fmt: skip
+    made.add_class("qkv-cell")
+    return made
 
-    Parameters
-    ----------
-    example : chapter.Example
-        The words, X, W_V, and the W_Q and W_K of the first preset.
-    W_Q, W_K : array-like (d_k, d_model), optional
-        Where the sliders start, and return to on Reset; by default the example's.
-    show : two or four of "W_Q", "W_K", "W_V", "Q", "K", "V", "scores", "weights", "output"
-    scaled, keep : as in `attention`
-    goals : pairs (text, reached), optional
-        ``reached(attention)`` says whether the `Attention` on show reaches the goal; the panel shows which do.
-    chosen : (query, key)
-        Indices of the positions whose score is first written out.
 
-    Attributes
-    ----------
-    W_Q, W_K : arrays (d_k, d_model), what the sliders stand on; assign to move them.
-    attention : the `Attention` on show.
-    code : a line of Python that builds the panel as it stands.
+def grid(name, columns, rows, sliders):
+    """A table of sliders: its name in the corner, a head for each column, and one for each row."""
+    heads, count = [_head(f"<b>{html.escape(name)}</b>"), *map(_head, columns)], len(columns)
+    cells = [cell for i, row in enumerate(rows) for cell in (_head(row), *sliders[i * count : (i + 1) * count])]
+    width = max(30, *(9 * len(row) for row in rows))
+    table = widgets.GridBox([*heads, *cells], layout={"grid_template_columns": f"{width}px repeat({count}, 130px)"})
+    table.add_class("qkv-matrix")
+    return table
 
-    Raises
-    ------
-    ValueError
-        For matrices that do not fit, or an unknown name in show.
 
-    >>> from qkvlib import chapter
-    >>> AttentionPanel(chapter.sentence).attention.weights.shape
-    (4, 4)
+class Panel:
+    """Controls beside a live picture.
+
+    A subclass makes its controls, calls `_arrange`, and says in ``_follow`` how the picture follows them: it
+    alters the artists and returns the caption, and HTML with more to say.
     """
 
-    def __init__(self, example, *, W_Q=None, W_K=None, show=SHOWN, scaled=False, keep=None,
-                 goals=(), chosen=(0, 0)):  # fmt: skip
-        unknown = [name for name in show if name not in _AXES]
-        if unknown or len(show) not in (2, 4):
-            raise ValueError(f"show: expected two or four of {', '.join(_AXES)}, got {show!r}")
-        self._example, self._show, self._scaled, self._keep = example, tuple(show), scaled, keep
-        self._goals = [Goal(*goal) for goal in goals]
+    def __init__(self, goals=()):
+        self._goals, self._goals_shown = [Goal(*goal) for goal in goals], widgets.HTML()
         self._lock, self._moving = threading.RLock(), False
-        self._build_sliders(example.W_Q if W_Q is None else W_Q, example.W_K if W_K is None else W_K)
-        self._build_choice(chosen)
-        self._build_texts()
-        self._calculate()
-        self._build_picture()
-        self.widget = self._arranged()
-        self.picture.update(self._follow)
 
-    @property
-    def W_Q(self):
-        return self._sliders["W_Q"].value
-
-    @W_Q.setter
-    def W_Q(self, matrix):
-        self._move(matrix, self.W_K)
-
-    @property
-    def W_K(self):
-        return self._sliders["W_K"].value
-
-    @W_K.setter
-    def W_K(self, matrix):
-        self._move(self.W_Q, matrix)
-
-    @property
-    def code(self):
-        options = [f"W_Q={self.W_Q.tolist()}", f"W_K={self.W_K.tolist()}"]
-        options += [f"show={self._show}"] if self._show != SHOWN else []
-        options += ["scaled=True"] if self._scaled else []
-        return f"AttentionPanel(chapter.{self._example.name}, {', '.join(options)})"
-
-    def _ipython_display_(self):
-        self.picture.display(self.widget)
-        for drawn in self._heatmaps.values():
-            if drawn.numbers:
-                self.picture.prepare(drawn.numbers[0], drawn.appearances())
-
-    # Controls
-
-    def _build_sliders(self, W_Q, W_K):
-        presets = [self._example.W_Q, self._example.W_K, W_Q, W_K]
-        limit = max(4.0, *(float(np.ceil(np.max(np.abs(matrix)))) for matrix in presets))
-        self._start = W_Q, W_K
-        self._sliders = {name: MatrixSliders(name, matrix, limit, self._redraw)
-                         for name, matrix in (("W_Q", W_Q), ("W_K", W_K))}  # fmt: skip
-
-    def _build_choice(self, chosen):
-        options = [(f"{i + 1} {word}", i) for i, word in enumerate(self._example.words)]
-        self._query, self._key = (
-            widgets.Dropdown(options=options, value=value, description=name,
-                             layout={"width": "150px"}, style={"description_width": "44px"})
-            for name, value in zip(("query", "key"), chosen, strict=True)
-        )  # fmt: skip
-        for dropdown in (self._query, self._key):
-            dropdown.observe(lambda change: self._redraw(), "value")
-
-    def _choose(self, ax, column, row):
-        """Take the query and key of a clicked cell."""
-        name = next(name for name, drawn in self._heatmaps.items() if drawn.ax is ax)
-        of_row, of_column = _AXES[name]
-        with self._drawing_once():
-            if of_row in ("query", "key"):
-                (self._query if of_row == "query" else self._key).value = row
-            if of_column == "key":
-                self._key.value = column
-
-    def _build_texts(self):
-        self._goals_shown = widgets.HTML()
-        self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
-        self._code_wanted = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
-        self._code_wanted.observe(self._show_code, "value")
-        self._seed = widgets.BoundedIntText(0, min=0, max=9999, description="seed", layout={"width": "104px"},
-                                            style={"description_width": "34px"})  # fmt: skip
-
-    def _show_code(self, change):
-        self._code.layout.display = None if change["new"] else "none"
-        self._code.value = self.code
-
-    def _buttons(self):
-        shape_Q, shape_K = self._sliders["W_Q"].shape, self._sliders["W_K"].shape
-        presets = {
-            "Chapter": lambda: (self._example.W_Q, self._example.W_K),
-            "Identity": lambda: (np.eye(*shape_Q), np.eye(*shape_K)),
-            "Zeros": lambda: (np.zeros(shape_Q), np.zeros(shape_K)),
-            "Random": lambda: self._random(shape_Q, shape_K),
-            "Reset": lambda: self._start,
-        }
-        buttons = [widgets.Button(description=name, layout={"width": "auto"}) for name in presets]
-        for button, preset in zip(buttons, presets.values(), strict=True):
-            button.on_click(lambda _, preset=preset: self._move(*preset()))
-        return widgets.HBox([*buttons[:4], self._seed, buttons[4]], layout={"grid_gap": "4px", "overflow": "visible"})
-
-    def _random(self, *shapes):
-        rng = np.random.default_rng(self._seed.value)
-        limit = self._sliders["W_Q"].limit
-        return [np.clip(rng.normal(size=shape), -limit, limit) for shape in shapes]
-
-    def _arranged(self):
-        grids = [sliders.widget for sliders in self._sliders.values()]
-        choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
-        left = widgets.VBox([self._buttons(), *grids, choice, self._goals_shown, self._code_wanted, self._code])
+    def _arrange(self, controls, figure, artists):
+        self.picture = LivePicture(figure, artists)
+        left = widgets.VBox(controls)
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
-        return page.panel(columns)
+        self.widget = page.panel(columns)
+        self.picture.update(self._follow)
 
-    # What follows the controls
+    def _ipython_display_(self):
+        self.picture.display(self.widget)
+        self.prepare()
+
+    def prepare(self):
+        """Draw ahead, while nothing else is to do, what the sliders may bring up."""
 
     @contextmanager
     def _drawing_once(self):
@@ -257,29 +144,203 @@ class AttentionPanel:
                 self._moving = False
             self._redraw()
 
-    def _move(self, W_Q, W_K):
-        with self._drawing_once():
-            self._sliders["W_Q"].value, self._sliders["W_K"].value = W_Q, W_K
-
-    def _redraw(self):
+    def _redraw(self, change=None):
         with self._lock:
             if not self._moving:
                 self.picture.update(self._follow)
 
+    def _judge(self, state):
+        items = [
+            f"<li>{'<b>✔ reached:</b>' if goal.reached(state) else '○ not yet:'} {html.escape(goal.text)}</li>"
+            for goal in self._goals
+        ]
+        self._goals_shown.value = f'<ul class="qkv-goals" aria-live="polite">{"".join(items)}</ul>' if items else ""
+
+
+class AttentionPanel(Panel):
+    """Sliders for the projections, and heatmaps that follow while they move.
+
+    Parameters
+    ----------
+    example : chapter.Example
+        The words, X, and the matrices of the first preset.
+    W_Q, W_K : array-like (d_k, d_model), optional
+    W_V : array-like (d_v, d_model), optional
+        Where the sliders start, and return to on Reset; by default the example's.
+    show : two or four of "W_Q", "W_K", "W_V", "Q", "K", "V", "scores", "weights", "output",
+        "raw scores", "raw weights" (those of X with itself, without projections)
+    sliders : which of "W_Q", "W_K", "W_V" have sliders.
+    tied : bool
+        W_K is W_Q, whatever the sliders do; only "W_Q" has any.
+    slide : bool
+        One more slider, which takes all the matrices from the identity to the example's.
+    scaled, keep : as in `attention`
+    context : pair (words, array-like (n_keys, d_model)), optional
+        Where keys and values come from; by default the example itself.
+    goals : pairs (text, reached), optional
+        ``reached(attention)`` says whether the `Attention` on show reaches the goal; the panel shows which do.
+    chosen : (query, key)
+        Indices of the positions whose score is first written out.
+
+    Attributes
+    ----------
+    W_Q, W_K, W_V : the matrices as they stand; assign to those that have sliders to move them.
+    attention : the `Attention` on show.
+    code : a line of Python that builds the panel as it stands.
+
+    Raises
+    ------
+    ValueError
+        For matrices that do not fit, or an unknown name in show or sliders.
+
+    >>> from qkvlib import chapter
+    >>> AttentionPanel(chapter.sentence).attention.weights.shape
+    (4, 4)
+    """
+
+    def __init__(self, example, *, W_Q=None, W_K=None, W_V=None, show=SHOWN, sliders=SLIDERS, tied=False,
+                 slide=False, scaled=False, keep=None, context=None, goals=(), chosen=(0, 0)):  # fmt: skip
+        super().__init__(goals)
+        if set(show) - set(_AXES) or len(show) not in (2, 4):
+            raise ValueError(f"show: expected two or four of {', '.join(_AXES)}, got {show!r}")
+        if not sliders or set(sliders) - {"W_Q", "W_K", "W_V"}:
+            raise ValueError(f"sliders: expected some of W_Q, W_K, W_V, got {sliders!r}")
+        self._example, self._show, self._scaled, self._keep = example, tuple(show), scaled, keep
+        self._tied, self._context = tied, context
+        self._key_words = tuple(context[0]) if context else example.words
+        given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V}
+        self._given = {name: np.asarray(getattr(example, name) if matrix is None else matrix, float)
+                       for name, matrix in given.items()}  # fmt: skip
+        self._build_sliders(("W_Q",) if tied else tuple(sliders))
+        self._build_choice(chosen)
+        self._build_texts()
+        self._calculate()
+        figure, artists = self._build_picture()
+        self._arrange(self._controls(slide), figure, artists)
+        self.picture.on_click(self._choose)
+
+    @property
+    def _matrices(self):
+        moved = self._given | {name: sliders.value for name, sliders in self._sliders.items()}
+        return moved | {"W_K": moved["W_Q"]} if self._tied else moved
+
+    W_Q = property(lambda self: self._matrices["W_Q"], lambda self, matrix: self._move({"W_Q": matrix}))
+    W_K = property(lambda self: self._matrices["W_K"], lambda self, matrix: self._move({"W_K": matrix}))
+    W_V = property(lambda self: self._matrices["W_V"], lambda self, matrix: self._move({"W_V": matrix}))
+
+    @property
+    def code(self):
+        options = [f"{name}={sliders.value.tolist()}" for name, sliders in self._sliders.items()]
+        options += [f"show={self._show}"] if self._show != SHOWN else []
+        options += ["tied=True"] if self._tied else []
+        options += [f"sliders={tuple(self._sliders)}"] if not self._tied and tuple(self._sliders) != SLIDERS else []
+        options += ["scaled=True"] if self._scaled else []
+        return f"AttentionPanel(chapter.{self._example.name}, {', '.join(options)})"
+
+    def prepare(self):
+        for drawn in self._heatmaps.values():
+            if drawn.numbers:
+                self.picture.prepare(drawn.numbers[0], drawn.appearances())
+
+    # Controls
+
+    def _build_sliders(self, names):
+        presets = [matrix for name in names for matrix in (getattr(self._example, name), self._given[name])]
+        self._limit = max(4.0, *(float(np.ceil(np.max(np.abs(matrix)))) for matrix in presets))
+        self._sliders = {name: MatrixSliders(name, self._given[name], self._limit, self._redraw) for name in names}
+
+    def _build_choice(self, chosen):
+        choices = ("query", self._example.words, chosen[0]), ("key", self._key_words, chosen[1])
+        self._query, self._key = (
+            widgets.Dropdown(options=[(f"{i + 1} {word}", i) for i, word in enumerate(words)], value=value,
+                             description=name, layout={"width": "150px"}, style={"description_width": "44px"})
+            for name, words, value in choices
+        )  # fmt: skip
+        for dropdown in (self._query, self._key):
+            dropdown.observe(self._redraw, "value")
+
+    def _choose(self, ax, column, row):
+        """Take the query and key of a clicked cell."""
+        name = next(name for name, drawn in self._heatmaps.items() if drawn.ax is ax)
+        of_row, of_column = _AXES[name]
+        with self._drawing_once():
+            if of_row in ("query", "key"):
+                (self._query if of_row == "query" else self._key).value = row
+            if of_column == "key":
+                self._key.value = column
+
+    def _build_texts(self):
+        self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
+        self._code_wanted = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
+        self._code_wanted.observe(self._show_code, "value")
+        self._seed = widgets.BoundedIntText(0, min=0, max=9999, description="seed", layout={"width": "104px"},
+                                            style={"description_width": "34px"})  # fmt: skip
+
+    def _show_code(self, change):
+        self._code.layout.display = None if change["new"] else "none"
+        self._code.value = self.code
+
+    def _buttons(self):
+        presets = {
+            "Chapter": lambda name, shape: getattr(self._example, name),
+            "Identity": lambda name, shape: np.eye(*shape),
+            "Zeros": lambda name, shape: np.zeros(shape),
+            "Random": lambda name, shape: np.clip(self._random.normal(size=shape), -self._limit, self._limit),
+            "Reset": lambda name, shape: self._given[name],
+        }
+        buttons = [widgets.Button(description=name, layout={"width": "auto"}) for name in presets]
+        for button, preset in zip(buttons, presets.values(), strict=True):
+            button.on_click(lambda _, preset=preset: self._take(preset))
+        return widgets.HBox([*buttons[:4], self._seed, buttons[4]], layout={"grid_gap": "4px", "overflow": "visible"})
+
+    def _take(self, preset):
+        self._random = np.random.default_rng(self._seed.value)
+        self._move({name: preset(name, sliders.shape) for name, sliders in self._sliders.items()})
+
+    def _slide(self):
+        made = widgets.FloatSlider(1.0, min=0.0, max=1.0, step=STEP, description="identity → chapter",
+                                   style={"description_width": "130px"}, layout={"width": "420px"})  # fmt: skip
+
+        def blend(name, shape):
+            return (1 - made.value) * np.eye(*shape) + made.value * getattr(self._example, name)
+
+        made.observe(lambda change: self._take(blend), "value")
+        return made
+
+    def _controls(self, slide):
+        choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
+        rebuilt = getattr(chapter, self._example.name, None) is self._example and not self._context
+        return [self._buttons(), *([self._slide()] if slide else []),
+                *(sliders.widget for sliders in self._sliders.values()), choice, self._goals_shown,
+                *([self._code_wanted, self._code] if rebuilt and self._keep is None else [])]  # fmt: skip
+
+    # What follows the controls
+
+    def _move(self, matrices):
+        with self._drawing_once():
+            for name, matrix in matrices.items():
+                self._sliders[name].value = matrix
+
     def _calculate(self):
-        example, W_Q, W_K = self._example, self.W_Q, self.W_K
-        self.attention = attention(example.X, W_Q, W_K, example.W_V, scaled=self._scaled, keep=self._keep)
-        self._matrices = {"W_Q": W_Q, "W_K": W_K, "W_V": example.W_V, **self.attention._asdict()}
+        W, X, context = self._matrices, self._example.X, self._context and self._context[1]
+        options = {"context": context, "scaled": self._scaled, "keep": self._keep}
+        self.attention = attention(X, **W, **options)
+        self._shown = {**W, **self.attention._asdict()}
+        if any(name.startswith("raw") for name in self._show):
+            same = np.eye(X.shape[1])
+            raw = attention(X, same, same, same, **options)
+            self._shown |= {"raw scores": raw.scores, "raw weights": raw.weights}
 
     def _follow(self):
         self._calculate()
         for name, drawn in self._heatmaps.items():
-            drawn.update(self._matrices[name], self._keep if name in ("scores", "weights") else None)
+            drawn.update(self._shown[name], self._keep if _AXES[name] == ("query", "key") else None)
         self._outline()
-        self._goals_shown.value = self._judged()
+        self._judge(self.attention)
         if self._code_wanted.value:
             self._code.value = self.code
-        return describe(self.attention.weights, self._example.words, self._query.value), self._written_out()
+        caption = describe(self.attention.weights, self._example.words, self._query.value, self._key_words)
+        return caption, self._written_out()
 
     def _build_picture(self):
         height = 246 * len(self._show) // 2
@@ -294,16 +355,14 @@ class AttentionPanel:
                           path_effects=[withStroke(linewidth=5.5, foreground="white")])
             )  # fmt: skip
         pairs = zip(self._heatmaps.values(), self._outlines.values(), strict=True)
-        self.picture = LivePicture(figure, [artist for drawn, box in pairs for artist in (*drawn.artists, box)])
-        self.picture.on_click(self._choose)
+        return figure, [artist for drawn, box in pairs for artist in (*drawn.artists, box)]
 
     def _heatmap(self, ax, name):
-        matrix, words = self._matrices[name], self._example.words
-        ylabel, xlabel = _AXES[name]
-        rows = None if name.startswith("W_") else words
-        columns = words if xlabel == "key" else None
-        if name == "weights":
-            return heatmap(ax, matrix, rows, columns, title="weights (0 to 1)", ylabel=ylabel, xlabel=xlabel)
+        matrix, (ylabel, xlabel) = self._shown[name], _AXES[name]
+        words = {"query": self._example.words, "key": self._key_words}
+        rows, columns = words.get(ylabel), words.get(xlabel)
+        if name.endswith("weights"):
+            return heatmap(ax, matrix, rows, columns, title=f"{name} (0 to 1)", ylabel=ylabel, xlabel=xlabel)
         # The scale stays: colours that change where no number did would mislead.
         limit = max(2, np.ceil(np.abs(matrix).max()))
         title = f"{name} (colours −{limit:.0f} to {limit:.0f})"
@@ -314,7 +373,7 @@ class AttentionPanel:
         chosen = {"query": self._query.value, "key": self._key.value}
         for name, outline in self._outlines.items():
             of_row, of_column = _AXES[name]
-            bounds = (-0.5, chosen.get(of_row, 0) - 0.5, self._matrices[name].shape[1], 1)
+            bounds = (-0.5, chosen.get(of_row, 0) - 0.5, self._shown[name].shape[1], 1)
             if of_column == "key":
                 bounds = (chosen["key"] - 0.5, chosen["query"] - 0.5, 1, 1)
             if outline.get_visible() != (of_row in chosen) or outline.get_bbox().bounds != bounds:
@@ -322,93 +381,38 @@ class AttentionPanel:
 
     def _written_out(self):
         i, j = self._query.value, self._key.value
-        Q, K, V, scores, weights, _ = self.attention
-        asking, asked = (html.escape(named(self._example.words, at)) for at in (i, j))
+        Q, K, V, scores, weights, output = self.attention
+        asking, asked = (html.escape(named(words, at)) for words, at in
+                         ((self._example.words, i), (self._key_words, j)))  # fmt: skip
         products = " + ".join(f"({number(q)})({number(k)})" for q, k in zip(Q[i], K[j], strict=True))
         scale = f", divided by √{K.shape[1]}," if self._scaled else ""
-        part = ", ".join(number(share) for share in weights[i, j] * V[j])
-        return (
-            f'<p class="qkv-sum">{asking} asks {asked}: score = q · k = {products}{scale} = <b>{scores[i, j]:.3f}</b>. '
+        text = (
+            f"{asking} asks {asked}: score = q · k = {products}{scale} = <b>{scores[i, j]:.3f}</b>. "
             f"Softmax over the row of {asking}: weight <b>{weights[i, j]:.3f}</b>. "
-            f"Contribution to the output of {asking}: {weights[i, j]:.3f} × v = <b>[{part}]</b>.</p>"
         )
-
-    def _judged(self):
-        items = [
-            f"<li>{'<b>✔ reached:</b>' if goal.reached(self.attention) else '○ not yet:'} {html.escape(goal.text)}</li>"
-            for goal in self._goals
-        ]
-        return f'<ul class="qkv-goals" aria-live="polite">{"".join(items)}</ul>' if items else ""
-
-
-class Prediction:
-    """A question to commit to before the answer shows; made by `predict`."""
-
-    # Question and option chosen: running a notebook again must not lose what a learner chose.
-    _chosen: ClassVar[dict] = {}
-
-    def __init__(self, question, options, answer, why):
-        if answer not in options:
-            raise ValueError(f"answer: expected one of {list(options)}, got {answer!r}")
-        self._question, self._answer, self._why, self._options = question, answer, why, list(options)
-        self._radio = widgets.RadioButtons(options=self._options, value=None, layout={"width": "auto"})
-        self._commit = widgets.Button(
-            description="This is my prediction", layout={"width": "auto", "align_self": "flex-start"}
-        )
-        self._verdict = widgets.HTML()
-        self._commit.on_click(lambda _: self._show_verdict())
-        ask = widgets.HTML(f"<p><b>{html.escape(question)}</b></p>")
-        self.widget = page.panel(ask, self._radio, self._commit, self._verdict)
-        if question in self._chosen:
-            self._radio.value = self._chosen[question]
-            self._show_verdict()
-
-    def _show_verdict(self):
-        choice, why = self._radio.value, self._why
-        if choice is None:
-            verdict, why = "Choose an answer first", ""
+        if "output" in self._show and len(V) <= 6:
+            parts = " + ".join(f"{share:.3f} × {_vector(v)}" for share, v in zip(weights[i], V, strict=True))
+            text += f"The output of {asking} mixes the values: {parts} = <b>{_vector(output[i])}</b>."
         else:
-            self._chosen[self._question] = choice
-            verdict = "✔ Yes" if choice == self._answer else f"✘ Not this time. The answer: {self._answer}"
-        self._verdict.value = f'<p role="status"><b>{html.escape(verdict)}.</b> {html.escape(why)}</p>'
-
-    def _repr_mimebundle_(self, **kwargs):
-        text = "\n".join([self._question, *(f"( ) {option}" for option in self._options)])
-        return self.widget._repr_mimebundle_() | {"text/plain": text}
+            part = _vector(weights[i, j] * V[j])
+            text += f"Contribution to the output of {asking}: {weights[i, j]:.3f} × v = <b>{part}</b>."
+        return f'<p class="qkv-sum">{text}</p>'
 
 
-def predict(question, options, answer, why):
-    """Ask for a prediction; the answer shows only once the learner has committed to one.
-
-    Parameters
-    ----------
-    question, why : str
-        The question, and the explanation shown with the verdict.
-    options : sequence of str
-    answer : one of options
-
-    Returns
-    -------
-    Prediction, which a notebook shows. What was chosen outlives running the cell again.
-
-    Raises
-    ------
-    ValueError
-        For an answer that is not among the options.
-    """
-    return Prediction(question, options, answer, why)
+def _vector(numbers):
+    return f"[{', '.join(map(number, numbers))}]"
 
 
-def describe(weights, words, chosen=0):
+def describe(weights, words, chosen=0, keys=None):
     """A sentence that says what a heatmap of weights shows: each row, or past six rows the chosen one.
 
-    weights (n_queries, n_keys): probabilities. words: one label a position, for queries and keys alike.
+    weights (n_queries, n_keys): probabilities. words: one label a query. keys: one a key, by default the same.
 
     >>> describe([[0.13, 0.87], [0.5, 0.5]], ["the", "cat"])
     '"the" looks mostly at "cat" (0.87); "cat" looks equally at all.'
     """
-    rows = range(len(weights)) if len(weights) <= 6 else [chosen]
-    return "; ".join(_row(np.asarray(weights[i]), named(words, i), words) for i in rows) + "."
+    rows, keys = range(len(weights)) if len(weights) <= 6 else [chosen], words if keys is None else keys
+    return "; ".join(_row(np.asarray(weights[i]), named(words, i), keys) for i in rows) + "."
 
 
 def named(words, position):

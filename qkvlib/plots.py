@@ -4,9 +4,17 @@ Everything a picture says twice (colour and number, outline and caption) is said
 it can be read in grey, by people who see colours differently, and from the back row.
 """
 
+import base64
+import html
+import io
+
 import numpy as np
 from matplotlib import colormaps, font_manager
+from matplotlib.artist import Artist
 from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 
 MOST_NUMBERS = 16  # past this many rows or columns a number no longer fits its cell
 BLACK_INK = 0.179  # on cells of more luminance than this, black has the higher contrast; at least 4.5 : 1
@@ -124,6 +132,68 @@ def heatmap(ax, matrix, rows=None, columns=None, *, kind="weights", limit=None, 
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return drawn
+
+
+class Arrows(Artist):
+    """Vectors in the plane, from the origin, each with its word at the tip; drawn as one artist.
+
+    ax is made square and reaches from -limit to limit; points (n, 2) are set by ``update``. An arrow in
+    ``asking`` is thicker and dashed.
+    """
+
+    def __init__(self, ax, words, limit, asking=()):
+        super().__init__()
+        ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[])
+        ax.axhline(0, color="#8a8a8a", linewidth=0.8)
+        ax.axvline(0, color="#8a8a8a", linewidth=0.8)
+        self._arrows = [
+            FancyArrowPatch((0, 0), (1, 0), arrowstyle="-|>", mutation_scale=14, shrinkA=0, shrinkB=0, clip_on=True,
+                            linewidth=2.6 if i in asking else 1.8, linestyle=(0, (4, 2)) if i in asking else "-",
+                            color="#8f3400" if i in asking else "#0b3d91")
+            for i in range(len(words))
+        ]  # fmt: skip
+        self._labels = [Text(text=word, fontsize=11, fontfamily=families(), parse_math=False, clip_on=True,
+                             ha="center", va="center", path_effects=[withStroke(linewidth=3, foreground="white")])
+                        for word in words]  # fmt: skip
+        ax.add_artist(self)
+        for part in (*self._arrows, *self._labels):
+            part.set_transform(ax.transData)
+            part.set_figure(ax.figure)
+            part.axes = ax
+            part.set_clip_path(ax.patch)
+
+    def update(self, points):
+        for arrow, label, point in zip(self._arrows, self._labels, np.asarray(points, float), strict=True):
+            arrow.set_positions((0, 0), point)
+            length = np.hypot(*point)
+            beyond = 0.13 * self.axes.get_xlim()[1]
+            label.set_position(point * (1 + beyond / length) if length > 1e-9 else (0, beyond))
+        self.stale = True
+
+    def draw(self, renderer):
+        for part in (*self._arrows, *self._labels):
+            part.draw(renderer)
+        self.stale = False
+
+
+def saved(image, caption):
+    """A picture (PNG, bytes) with its caption, for a viewer without a kernel: what a notebook's output keeps."""
+    encoded, said = base64.b64encode(image).decode(), html.escape(caption)
+    source = f"data:image/png;base64,{encoded}"
+    figure = f'<figure><img alt="{said}" src="{source}"><figcaption>{said}</figcaption></figure>'
+    return {"text/html": figure, "image/png": encoded, "text/plain": caption}
+
+
+class Picture:
+    """A figure that stays as it is, with a caption that is its alternative text; a notebook shows it."""
+
+    def __init__(self, figure, caption):
+        self.figure, self.caption = figure, caption
+
+    def _repr_mimebundle_(self, **kwargs):
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=100)
+        return saved(file.getvalue(), self.caption)
 
 
 def number(value):

@@ -1,0 +1,321 @@
+"""Panels that single sections need: arrows, one projection, own words, a switch, a counter of parameters."""
+
+import csv
+import html
+
+import ipywidgets as widgets
+import numpy as np
+from matplotlib.figure import Figure
+
+from qkvlib import page
+from qkvlib.maths import attention, project
+from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, describe, grid, slider
+from qkvlib.plots import Arrows, heatmap, number
+
+MOST_WORDS = 12
+_OUTPUTS = (("q", "W_Q", "query"), ("k", "W_K", "key"), ("v", "W_V", "value"))
+
+
+class ArrowsPanel(Panel):
+    """Vectors in the plane, turned and stretched by sliders, and the attention of their plain dot products.
+
+    Parameters
+    ----------
+    words : one label a vector.
+    degrees, lengths : where each vector points and how long it is, at the start.
+    question : bool
+        Only the first vector asks, and only it has sliders; the others are what it may look at.
+    goals : pairs (text, reached), as in `AttentionPanel`.
+
+    Attributes
+    ----------
+    X : array (n, 2), the vectors.
+    attention : the `Attention` on show.
+
+    >>> ArrowsPanel(["a", "b"], [0, 90], [1, 2]).X.round(2)
+    array([[1., 0.],
+           [0., 2.]])
+    """
+
+    def __init__(self, words, degrees, lengths, *, question=False, goals=()):
+        super().__init__(goals)
+        self._words, self._question = list(words), question
+        self._asking, self._asked = (words[:1], words[1:]) if question else (words, words)
+        self._start = np.array([degrees, lengths], float)
+        moved = range(1 if question else len(words))
+        self._sliders = [made for i in moved for made in (
+            slider(f"{words[i]}: turn, degrees", degrees[i], -180, 180, 5),
+            slider(f"{words[i]}: length", lengths[i], 0, 3, 0.05))]  # fmt: skip
+        for each in self._sliders:
+            each.observe(self._redraw, "value")
+        reset = widgets.Button(description="Reset", layout={"width": "auto"})
+        reset.on_click(lambda _: self._reset())
+        table = grid("", ["turn (°)", "length"], [html.escape(words[i]) for i in moved], self._sliders)
+        self._arrange([reset, table, self._goals_shown], *self._draw())
+
+    @property
+    def X(self):
+        degrees, lengths = self._start.copy()
+        moved = np.reshape([each.value for each in self._sliders], (-1, 2))
+        degrees[: len(moved)], lengths[: len(moved)] = moved.T
+        return lengths[:, None] * np.column_stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
+
+    def _reset(self):
+        with self._drawing_once():
+            for each, value in zip(self._sliders, self._start.T.ravel(), strict=False):
+                each.value = value
+
+    def _draw(self):
+        figure, rows, columns = Figure((6, 4.2), dpi=100), self._asking, self._asked
+        ax = figure.add_axes((0.01, 0.19, 0.46, 0.46 * 6 / 4.2))
+        ax.set_title("the vectors", fontsize=11)
+        self._arrows = Arrows(ax, self._words, 2.2, asking=[0] if self._question else [])
+        empty = np.zeros((len(rows), len(columns)))
+        places = [(0.6, 0.62, 0.38, 0.29), (0.6, 0.13, 0.38, 0.29)]
+        scores, weights = (figure.add_axes(place) for place in places)
+        self._scores = heatmap(scores, empty, rows, columns, kind="signed", limit=4,
+                               title="scores (colours −4 to 4)", xlabel="")  # fmt: skip
+        self._weights = heatmap(weights, empty, rows, columns, title="weights (0 to 1)")
+        return figure, [self._arrows, *self._scores.artists, *self._weights.artists]
+
+    def _follow(self):
+        X, same = self.X, np.eye(2)
+        asking, context = (X[:1], X[1:]) if self._question else (X, None)
+        self.attention = attention(asking, same, same, same, context=context)
+        self._arrows.update(X)
+        self._scores.update(self.attention.scores)
+        self._weights.update(self.attention.weights)
+        self._judge(self.attention)
+        return describe(self.attention.weights, self._asking, keys=self._asked), ""
+
+
+class ProjectionPanel(Panel):
+    """One vector x through W_Q, W_K and W_V: sliders for all four, bars for x, q, k and v.
+
+    Parameters
+    ----------
+    example : chapter.Example with one position.
+
+    Attributes
+    ----------
+    vectors : dict of x (d_model,), q, k (d_k,) and v (d_v,).
+
+    >>> from qkvlib import chapter
+    >>> ProjectionPanel(chapter.projection).vectors["q"].round(2)
+    array([ 0.51, -0.18, -0.12])
+    """
+
+    LIMIT = 1.0  # of the sliders; the bars reach to 2
+
+    def __init__(self, example):
+        super().__init__()
+        starts = {"x": example.X[:1], "W_Q": example.W_Q, "W_K": example.W_K, "W_V": example.W_V}
+        self._sliders = {name: MatrixSliders(name, matrix, self.LIMIT, self._redraw)
+                         for name, matrix in starts.items()}  # fmt: skip
+        parts = [(f"{letter}{i + 1}, a component of the {role}", (letter, name, i))
+                 for letter, name, role in _OUTPUTS for i in range(len(starts[name]))]  # fmt: skip
+        self._part = widgets.Dropdown(options=parts, description="written out", style={"description_width": "80px"})
+        self._part.observe(self._redraw, "value")
+        reset = widgets.Button(description="Reset", layout={"width": "auto"})
+        reset.on_click(lambda _: self._reset(starts))
+        self._project()
+        tables = [sliders.widget for sliders in self._sliders.values()]
+        self._arrange([reset, *tables, self._part], *self._draw())
+
+    def _reset(self, starts):
+        with self._drawing_once():
+            for name, matrix in starts.items():
+                self._sliders[name].value = matrix
+
+    def _project(self):
+        x = self._sliders["x"].value
+        self.vectors = {"x": x[0]} | {letter: project(x, self._sliders[name].value)[0] for letter, name, _ in _OUTPUTS}
+
+    def _draw(self):
+        figure, self._bars = Figure((6, 4.2), dpi=100), {}
+        titles = {"x": "x, the input", "q": "q, the query", "k": "k, the key", "v": "v, the value"}
+        for place, (letter, vector) in enumerate(self.vectors.items()):
+            ax = figure.add_axes((0.08 + 0.5 * (place % 2), 0.56 - 0.5 * (place // 2), 0.4, 0.36))
+            at = np.arange(len(vector))
+            bars = ax.bar(at, vector, width=0.7, color="#0b3d91")
+            numbers = [ax.text(i, 1.72, "", ha="center", va="center", fontsize=11) for i in at]
+            ax.axhline(0, color="black", linewidth=0.8)
+            ax.set(ylim=(-2, 2), xlim=(-0.6, len(vector) - 0.4))
+            ax.set_xticks(at, [f"{letter}{i + 1}" for i in at], fontsize=10)
+            ax.set_title(titles[letter], fontsize=11)
+            self._bars[letter] = bars.patches, numbers
+        return figure, [artist for bars, numbers in self._bars.values() for artist in (*bars, *numbers)]
+
+    def _follow(self):
+        self._project()
+        for letter, (bars, numbers) in self._bars.items():
+            for bar, text, value in zip(bars, numbers, self.vectors[letter], strict=True):
+                if bar.get_height() != value:
+                    bar.set_height(value)
+                text.set_text(number(value))
+        letter, name, i = self._part.value
+        row, x = self._sliders[name].value[i], self.vectors["x"]
+        sum_ = " + ".join(f"({number(w)})({number(entry)})" for w, entry in zip(row, x, strict=True))
+        caption = "; ".join(f"{letter} = ({', '.join(map(number, vector))})" for letter, vector in self.vectors.items())
+        written = f"row {i + 1} of {name} with x: {letter}{i + 1} = {sum_} = <b>{self.vectors[letter][i]:.3f}</b>."
+        return caption + ".", f'<p class="qkv-sum">{written}</p>'
+
+
+class Switch:
+    """Several panels, of which one shows: choose by a row of radio buttons.
+
+    panels : dict from what the choice is called to a `Panel`.
+    """
+
+    def __init__(self, question, panels):
+        self.panels = dict(panels)
+        self._choice = widgets.RadioButtons(options=list(self.panels), layout={"width": "auto"})
+        self._place = widgets.VBox(layout={"overflow": "visible"})
+        self._choice.observe(lambda change: self._show(), "value")
+        asked = widgets.HTML(f"<p><b>{html.escape(question)}</b></p>")
+        self.widget = page.panel(asked, self._choice, self._place)
+        self._show()
+
+    def _show(self):
+        panel = self.panels[self._choice.value]
+        self._place.children = [panel.widget]
+        panel.prepare()
+
+    def _ipython_display_(self):
+        self.panels[self._choice.value].picture.display(self.widget)
+
+
+class OwnWords:
+    """The learner's own words and embeddings, from a table that can be typed or pasted from a spreadsheet.
+
+    Parameters
+    ----------
+    example : chapter.Example
+        Where the table starts; its matrices are used for the own words too.
+    options : as for `AttentionPanel`
+
+    Attributes
+    ----------
+    panel : the `AttentionPanel` of the last good table.
+    """
+
+    def __init__(self, example, **options):
+        self._example, self._options = example, options
+        self._table = widgets.Textarea(as_table(example.words, example.X), rows=6, layout={"width": "330px"})
+        self._message, self._place = widgets.HTML(), widgets.VBox(layout={"overflow": "visible"})
+        buttons = [self._button(name, call) for name, call in (
+            ("Use these words", self.use), ("Add a row", self._add), ("Remove the last row", self._remove),
+            ("Chapter's words", self._restore))]  # fmt: skip
+        label = widgets.HTML("<p>A row for each word: the word, then its numbers.</p>")
+        side = widgets.VBox([*buttons, self._message])
+        self.widget = page.panel(label, widgets.HBox([self._table, side]), self._place)
+        self.use()
+
+    def _button(self, name, call):
+        button = widgets.Button(description=name, layout={"width": "auto"})
+        button.on_click(lambda _: call())
+        return button
+
+    def use(self):
+        """Read the table; what is wrong with it is said beside it, and the last good panel stays."""
+        try:
+            words, X = from_table(self._table.value, self._example.X.shape[1])
+        except ValueError as error:
+            self._message.value = f'<p class="qkv-error" role="alert">{html.escape(str(error))}</p>'
+            return
+        example, moved = self._example._replace(name="own", words=words, X=X), {}
+        if self._place.children:
+            moved = {name: getattr(self.panel, name) for name in ("W_Q", "W_K", "W_V")}
+        self.panel = AttentionPanel(example, **(self._options | moved))
+        self._place.children = [self.panel.widget]
+        self.panel.prepare()
+        self._message.value = f"<p>{len(words)} word{'s' * (len(words) > 1)} in use.</p>"
+
+    def _add(self):
+        numbers = ["0"] * self._example.X.shape[1]
+        self._table.value = "\n".join([*self._table.value.rstrip().splitlines(), ", ".join(["word", *numbers])])
+
+    def _remove(self):
+        self._table.value = "\n".join(self._table.value.rstrip().splitlines()[:-1])
+
+    def _restore(self):
+        self._table.value = as_table(self._example.words, self._example.X)
+        self.use()
+
+    def _ipython_display_(self):
+        self.panel.picture.display(self.widget)
+
+
+def as_table(words, X):
+    """Words and embeddings as comma-separated lines.
+
+    >>> as_table(["a"], [[1.0, 0.5]])
+    'a, 1, 0.5'
+    """
+    return "\n".join(", ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(words, X, strict=True))
+
+
+def from_table(text, d_model):
+    """The words and the embeddings (n, d_model) of a table, one line a word: the word, then its numbers.
+
+    Tabs (a spreadsheet's clipboard), semicolons or commas part the columns; with the first two a number may
+    have a decimal comma. Raises ValueError with the line that is wrong.
+
+    >>> from_table("chat; 1; 0,5", 2)
+    (('chat',), array([[1. , 0.5]]))
+    """
+    part = next((mark for mark in "\t;" if mark in text), ",")
+    lines = [line for line in csv.reader(text.strip().splitlines(), delimiter=part, skipinitialspace=True) if line]
+    if not 1 <= len(lines) <= MOST_WORDS:
+        raise ValueError(f"The table: expected 1 to {MOST_WORDS} rows, one a word, got {len(lines)}.")
+    words, X = [], []
+    for at, (word, *numbers) in enumerate(lines, 1):
+        if not word.strip() or len(numbers) != d_model:
+            raise ValueError(f"Row {at}: expected a word and {d_model} numbers, got {part.join([word, *numbers])!r}.")
+        words.append(word.strip())
+        X.append([_entry(at, entry if part == "," else entry.replace(",", ".")) for entry in numbers])
+    return tuple(words), np.array(X)
+
+
+def _entry(row, text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not abs(value) <= 100:  # NaN too
+        raise ValueError(f"Row {row}: expected a number from -100 to 100, got {text.strip()!r}.")
+    return value
+
+
+class ParameterCounter:
+    """How many numbers attention learns, for any d_model, d_k, d_v and number of heads.
+
+    >>> ParameterCounter().total
+    98304
+    """
+
+    def __init__(self, d_model=512, d_k=64, d_v=64, heads=1):
+        starts = {"d_model": d_model, "d_k": d_k, "d_v": d_v, "heads": heads}
+        self._fields = {name: widgets.BoundedIntText(value, min=1, max=100_000, description=name)
+                        for name, value in starts.items()}  # fmt: skip
+        self._said = widgets.HTML()
+        for field in self._fields.values():
+            field.observe(lambda change: self._say(), "value")
+        self.widget = page.panel(*self._fields.values(), self._said)
+        self._say()
+
+    @property
+    def total(self):
+        d_model, d_k, d_v, heads = (field.value for field in self._fields.values())
+        return heads * (2 * d_k + d_v) * d_model
+
+    def text(self):
+        d_model, d_k, d_v, heads = (field.value for field in self._fields.values())
+        return (f"{heads} × (2 × {d_k} + {d_v}) × {d_model} = {self.total:,} numbers in W_Q, W_K and W_V, "
+                "whatever the length of the sequence.")  # fmt: skip
+
+    def _say(self):
+        self._said.value = f'<p role="status">{self.text()}</p>'
+
+    def _repr_mimebundle_(self, **kwargs):
+        return self.widget._repr_mimebundle_() | {"text/plain": self.text()}
