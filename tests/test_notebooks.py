@@ -1,12 +1,19 @@
 """The notebooks are committed executed and clean, so that nbval has numbers to compare."""
 
 import importlib.util
+import itertools
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nbformat
+import numpy as np
+import oracle
 import pytest
 from conftest import ROOT
+
+from qkvlib import chapter
 
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
 NAMES = [path.name for path in NOTEBOOKS]
@@ -55,6 +62,116 @@ def test_committed_as_built(path):
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     long = [cell.id for cell in notebook.cells if cell.cell_type == "code" and cell.source.count("\n") > 12]
     assert long == []
+
+
+def prose(notebook):
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def known():
+    """What marks in prose may speak of, computed by loops."""
+    s, t, same = chapter.sentence, chapter.three_words, np.eye(4)
+    _, weights, output = oracle.attention(s.X, s.W_Q, s.W_K, s.W_V)
+    parameters = sum(W.size for W in (s.W_Q, s.W_K, s.W_V))
+    return {
+        "sentence": SimpleNamespace(X=s.X, W_Q=s.W_Q, weights=weights, output=output, parameters=parameters),
+        "raw": oracle.attention(t.X, same, same, same)[1],
+        "projected": oracle.attention(t.X, t.W_Q, t.W_K, t.W_V)[1],
+    }
+
+
+def wrong_numbers(notebook):
+    """Numbers in prose that are not what their mark computes, and those that have no mark.
+
+    A mark in Markdown is a comment behind the number: 0.871<!-- sentence.weights[0, 1] -->; in a code cell
+    a line of its own: # 0.871 = sentence.weights[0, 1].
+    """
+    text, wrong = prose(notebook), []
+    marks = re.findall(r"(\d[\d,.]*)<!-- (.+?) -->", text)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            own = re.findall(r"^# (\d[\d.]*) = (.+)$", cell.source, re.MULTILINE)
+            strings = " ".join(re.findall(r'"[^"\n]*"|\'[^\'\n]*\'', cell.source))
+            wrong += [number for number in re.findall(r"\b\d\.\d{3}\b", strings) if number not in dict(own)]
+            marks += own
+    for number, expression in marks:
+        digits = len(number.partition(".")[2])
+        if format(eval(expression, known()), f",.{digits}f") != number:
+            wrong.append(f"{number} is not {expression}")
+    bare = re.sub(r"\d[\d,.]*<!-- .+? -->", "", text)
+    return wrong + [number for number in re.findall(r"\b\d+\.\d{2,}", bare) if number not in STEPS]
+
+
+STEPS = ("0.01", "0.05")  # of a slider
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_every_number_in_prose_is_computed(path):
+    assert wrong_numbers(read(path)) == []
+
+
+def test_a_changed_digit_in_prose_is_seen():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        for cell in notebook.cells:
+            for number in re.findall(r"\d[\d,.]*(?=<!--)|(?<=^# )\d\.\d+(?= = )", cell.source, re.MULTILINE):
+                kept = cell.source
+                cell.source = kept.replace(number, number[:-1] + str((int(number[-1]) + 1) % 10))
+                assert wrong_numbers(notebook), (path.name, number)
+                cell.source = kept
+
+
+def sections():
+    return [path for path in NOTEBOOKS if path.name.startswith("20_")]
+
+
+def test_there_is_a_notebook_for_each_section():
+    assert [path.name[:4] for path in sections()] == [f"20_{i}" for i in range(1, 10)]
+
+
+@pytest.mark.parametrize("path", sections(), ids=lambda path: path.name)
+def test_a_section_has_its_parts_in_order(path):
+    notebook = read(path)
+    text = prose(notebook)
+    section = path.name[:4].replace("_", ".")
+    assert text.startswith(f"# {section} ")
+    assert re.search(r"\*[^*\n]*\d+ minutes[^*\n]*You need .+", text)
+    found = [text.find(part) for part in ("**The claim", "What to remember")]
+    assert -1 not in found == sorted(found)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1
+    assert set(levels[1:]) == {2}
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert "predict(" in code
+    assert re.search("Panel\\(", code)
+    assert re.search(r"\b(http|www\.|urllib|requests)", code) is None
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_links_and_pictures_resolve_and_have_alt_texts(path):
+    notebook = read(path)
+    text = prose(notebook)
+    for bang, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)]+)\)", text):
+        assert words, f"{bang}: no text for {target}"
+        assert (path.parent / target).is_file(), target
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", {}):
+                assert re.search(r'<img alt="[^"]{20,}"', output.data["text/html"]), cell.id
+
+
+def test_neighbours_link_to_each_other():
+    paths = sections()
+    for before, after in itertools.pairwise(paths):
+        assert f"Next: [{after.name[:4].replace('_', '.')}" in prose(read(before))
+        assert f"]({after.name})" in prose(read(before))
+        assert f"]({before.name})" in prose(read(after))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_spelling_is_british_throughout(path):
+    text = prose(read(path)).lower()
+    assert re.findall(r"\b(?:color|colors|normalize\w*|center\w*|neighbor\w*|behavior\w*|license)\b", text) == []
 
 
 def strip_output(notebook):

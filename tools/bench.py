@@ -269,6 +269,7 @@ for n in (4, 16, 64, 256):
     words = [f"w{i}" for i in range(n)]
     example = Example("", "", words, s.X if n == 4 else random.normal(size=(n, 4)), s.W_Q, s.W_K, s.W_V)
     panel = AttentionPanel(example, show=("W_Q", "W_K", "scores", "weights"))
+    panel.picture.widget.children[4].value = "screen 1 0"  # as a page says when it opens
     slider = panel._sliders["W_Q"]._sliders[0]
     for sweep in range(2):
         times = []
