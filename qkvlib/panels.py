@@ -86,22 +86,23 @@ class MatrixSliders:
         return grid(self.name, columns, rows, self._sliders)
 
 
-def slider(name, value, low, high, step=STEP):
+def slider(name, value, low, high, step=STEP, width=130):
     """A slider small enough to stand in a table, whose name only a screen reader says."""
     made = widgets.FloatSlider(
         value, min=low, max=high, step=step, readout_format=".2f" if step < 1 else ".0f",
-        description=name, layout={"width": "130px"},
+        description=name, layout={"width": f"{width}px"},
     )  # fmt: skip
     made.add_class("qkv-cell")
     return made
 
 
-def grid(name, columns, rows, sliders):
+def grid(name, columns, rows, sliders, width=130):
     """A table of sliders: its name in the corner, a head for each column, and one for each row."""
     heads, count = [_head(f"<b>{html.escape(name)}</b>"), *map(_head, columns)], len(columns)
     cells = [cell for i, row in enumerate(rows) for cell in (_head(row), *sliders[i * count : (i + 1) * count])]
-    width = max(30, *(9 * len(row) for row in rows))
-    table = widgets.GridBox([*heads, *cells], layout={"grid_template_columns": f"{width}px repeat({count}, 130px)"})
+    first = max(30, *(9 * len(row) for row in rows))
+    columns = f"{first}px repeat({count}, {width}px)"
+    table = widgets.GridBox([*heads, *cells], layout={"grid_template_columns": columns})
     table.add_class("qkv-matrix")
     return table
 
@@ -339,8 +340,13 @@ class AttentionPanel(Panel):
         self._judge(self.attention)
         if self._code_wanted.value:
             self._code.value = self.code
-        caption = describe(self.attention.weights, self._example.words, self._query.value, self._key_words)
+        caption = self._describe("weights")
+        if "raw weights" in self._show:
+            caption = f"Raw: {self._describe('raw weights')} Projected: {caption}"
         return caption, self._written_out()
+
+    def _describe(self, name):
+        return describe(self._shown[name], self._example.words, self._query.value, self._key_words)
 
     def _build_picture(self):
         height = 246 * len(self._show) // 2

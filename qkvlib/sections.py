@@ -44,13 +44,13 @@ class ArrowsPanel(Panel):
         self._start = np.array([degrees, lengths], float)
         moved = range(1 if question else len(words))
         self._sliders = [made for i in moved for made in (
-            slider(f"{words[i]}: turn, degrees", degrees[i], -180, 180, 5),
-            slider(f"{words[i]}: length", lengths[i], 0, 3, 0.05))]  # fmt: skip
+            slider(f"{words[i]}: turn, degrees", degrees[i], -180, 180, 5, 190),
+            slider(f"{words[i]}: length", lengths[i], 0, 3, 0.05, 190))]  # fmt: skip
         for each in self._sliders:
             each.observe(self._redraw, "value")
-        reset = widgets.Button(description="Reset", layout={"width": "auto"})
+        reset = widgets.Button(description="Reset", layout={"width": "auto", "align_self": "flex-start"})
         reset.on_click(lambda _: self._reset())
-        table = grid("", ["turn (°)", "length"], [html.escape(words[i]) for i in moved], self._sliders)
+        table = grid("", ["turn (°)", "length"], [html.escape(words[i]) for i in moved], self._sliders, 190)
         self._arrange([reset, table, self._goals_shown], *self._draw())
 
     @property
@@ -71,7 +71,7 @@ class ArrowsPanel(Panel):
         ax.set_title("the vectors", fontsize=11)
         self._arrows = Arrows(ax, self._words, 2.2, asking=[0] if self._question else [])
         empty = np.zeros((len(rows), len(columns)))
-        places = [(0.6, 0.62, 0.38, 0.29), (0.6, 0.13, 0.38, 0.29)]
+        places = [(0.64, 0.62, 0.35, 0.29), (0.64, 0.13, 0.35, 0.29)]
         scores, weights = (figure.add_axes(place) for place in places)
         self._scores = heatmap(scores, empty, rows, columns, kind="signed", limit=4,
                                title="scores (colours −4 to 4)", xlabel="")  # fmt: skip
@@ -116,7 +116,7 @@ class ProjectionPanel(Panel):
                  for letter, name, role in _OUTPUTS for i in range(len(starts[name]))]  # fmt: skip
         self._part = widgets.Dropdown(options=parts, description="written out", style={"description_width": "80px"})
         self._part.observe(self._redraw, "value")
-        reset = widgets.Button(description="Reset", layout={"width": "auto"})
+        reset = widgets.Button(description="Reset", layout={"width": "auto", "align_self": "flex-start"})
         reset.on_click(lambda _: self._reset(starts))
         self._project()
         tables = [sliders.widget for sliders in self._sliders.values()]
