@@ -87,14 +87,16 @@ function write(input, value) { // as if it had been typed, so that the kernel he
 
 (function settle(tries) {
   const panel = hook.closest('.qkv-panel');
-  const missing = (outer, inner) => panel.querySelectorAll(outer).length > panel.querySelectorAll(inner).length;
+  // A panel may stand in another one, and has a hook of its own.
+  const own = selector => [...panel.querySelectorAll(selector)].filter(it => it.closest('.qkv-panel') === panel);
+  const missing = (outer, inner) => own(outer).length > own(inner).length;
   const early = !panel || missing('.widget-slider', '.noUi-handle') || missing('.qkv-live', '.qkv-live p[id]');
   if (early) return tries && setTimeout(settle, 100, tries - 1);
-  panel.querySelectorAll('.widget-slider').forEach(name);
-  panel.querySelectorAll('.widget-radio').forEach(group);
-  panel.querySelectorAll('.qkv-live').forEach(connect);
+  own('.widget-slider').forEach(name);
+  own('.widget-radio').forEach(group);
+  own('.qkv-live').forEach(connect);
   panel.addEventListener('keydown', event => { // or JupyterLab would move from cell to cell
-    const own = /^(Arrow|Page|Home|End|Enter| )/.test(event.key);
-    if (own && !event.ctrlKey && !event.shiftKey && !event.altKey && !event.metaKey) event.stopPropagation();
+    const keys = /^(Arrow|Page|Home|End|Enter| )/.test(event.key);
+    if (keys && !event.ctrlKey && !event.shiftKey && !event.altKey && !event.metaKey) event.stopPropagation();
   });
 })(100);

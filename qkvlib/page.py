@@ -4,7 +4,9 @@ from html import escape
 from importlib.resources import files
 
 import ipywidgets
+from IPython import get_ipython
 
+_BUILT = {}  # by cell: in which run, and what
 _STYLE = files("qkvlib").joinpath("page.css").read_text("utf-8")
 _SCRIPT = files("qkvlib").joinpath("page.js").read_text("utf-8")
 
@@ -15,4 +17,27 @@ def panel(*children):
     hook = ipywidgets.HTML(f'<img alt="" hidden src="data:," onerror="{escape(_SCRIPT)}">')
     stack = ipywidgets.VBox([style, *children, hook])
     stack.add_class("qkv-panel")
+    _keep(stack)
     return stack
+
+
+def close(widget):
+    """Close a widget and all that is in it, in the kernel and in the page."""
+    parts = [getattr(widget, name, None) for name in ("layout", "style")]
+    for part in (*getattr(widget, "children", ()), *filter(None, parts)):
+        close(part)
+    widget.close()
+
+
+def _keep(stack):
+    """A cell that runs again replaces what it built before: ipywidgets would keep the old sliders for ever."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    request = kernel.get_parent() if kernel else {}
+    cell, run = request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+    if cell is None:  # no notebook, or a button's callback, whose owner looks after it
+        return
+    before, stacks = _BUILT.get(cell, (run, []))
+    if before != run:
+        while stacks:
+            close(stacks.pop())
+    _BUILT[cell] = run, [*stacks, stack]

@@ -172,8 +172,9 @@ class Switch:
         self._choice = widgets.RadioButtons(options=list(self.panels), layout={"width": "auto"})
         self._place = widgets.VBox(layout={"overflow": "visible"})
         self._choice.observe(lambda change: self._show(), "value")
+        self._choice.add_class("qkv-row")
         asked = widgets.HTML(f"<p><b>{html.escape(question)}</b></p>")
-        self.widget = page.panel(asked, self._choice, self._place)
+        self.widget = page.panel(widgets.HBox([asked, self._choice]), self._place)
         self._show()
 
     def _show(self):
@@ -226,8 +227,11 @@ class OwnWords:
         example, moved = self._example._replace(name="own", words=words, X=X), {}
         if self._place.children:
             moved = {name: getattr(self.panel, name) for name in ("W_Q", "W_K", "W_V")}
+        old = self._place.children
         self.panel = AttentionPanel(example, **(self._options | moved))
         self._place.children = [self.panel.widget]
+        for widget in old:
+            page.close(widget)
         self.panel.prepare()
         self._message.value = f"<p>{len(words)} word{'s' * (len(words) > 1)} in use.</p>"
 
