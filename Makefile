@@ -2,7 +2,7 @@
 # `make bench` measures the live engine; `make notebooks` executes the notebooks.
 
 PYTHON ?= python3
-FIRST := notebooks/20_4_attention_on_a_sequence.ipynb
+FIRST := notebooks/20_1_what_you_will_learn.ipynb
 # Settings for JupyterLab as the course wants it; see tools/jupyter.
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 

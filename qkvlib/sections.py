@@ -202,7 +202,8 @@ class OwnWords:
 
     def __init__(self, example, **options):
         self._example, self._options = example, options
-        self._table = widgets.Textarea(as_table(example.words, example.X), rows=6, layout={"width": "330px"})
+        self._table = widgets.Textarea(as_table(example.words, example.X), rows=6, description="words",
+                                       layout={"width": "390px"}, style={"description_width": "50px"})  # fmt: skip
         self._message, self._place = widgets.HTML(), widgets.VBox(layout={"overflow": "visible"})
         buttons = [self._button(name, call) for name, call in (
             ("Use these words", self.use), ("Add a row", self._add), ("Remove the last row", self._remove),

@@ -61,7 +61,7 @@ class Lab:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        first = "notebooks/20_4_attention_on_a_sequence.ipynb"
+        first = "notebooks/20_1_what_you_will_learn.ipynb"
         starter = ["-m", "jupyterlab", "--allow-root"] if stock else [ROOT / "tools" / "lab.py", first]
         options = ["--no-browser", f"--ServerApp.root_dir={folder}", f"--port={port}", "--IdentityProvider.token=t"]
         self.log = folder / "lab.log"

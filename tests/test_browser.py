@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 import oracle
 import pytest
-from conftest import run_jupyter
+from conftest import ROOT, run_jupyter
 from matplotlib import colormaps
 from PIL import Image
 
@@ -54,7 +54,7 @@ class Page:
     def show(self, number=0):
         """Scroll so that a panel is at the top; it is the one that the other methods speak of."""
         self.panel = self.page.locator(".qkv-panel:has(img.qkv-picture)").nth(number)
-        self.panel.locator("[role=slider][aria-label='W_K row 3 column 4']").wait_for()
+        self.panel.locator("[role=slider][aria-label]").first.wait_for()
         self.panel.evaluate("panel => panel.scrollIntoView()")
         self.page.wait_for_timeout(300)
 
@@ -464,14 +464,102 @@ def test_saved_closed_and_reopened_it_shows_the_last_picture_and_so_does_an_expo
     page.close()
 
 
-def test_an_export_of_the_committed_notebook_shows_its_pictures(browser, tmp_path):
-    from conftest import ROOT
+SECTIONS = sorted(path.name for path in ROOT.glob("notebooks/20_*.ipynb"))
+UNNAMED = """panel => [...panel.querySelectorAll('[role=slider], input, select, button, textarea')]
+    .filter(it => it.offsetParent && !it.closest('.jp-CodeMirrorEditor')).filter(it => {
+        const label = it.getAttribute('aria-label') || it.labels?.[0]?.textContent || it.textContent || it.title;
+        return !label?.trim() || it.tabIndex < 0; }).map(it => it.outerHTML.slice(0, 200))"""
 
-    run_jupyter("nbconvert", "--to", "html", "--output-dir", tmp_path, ROOT / "notebooks" / LESSON)
-    page = browser.new_page()
-    page.route(re.compile("^https?:"), lambda route: route.abort())
-    page.goto((tmp_path / LESSON).with_suffix(".html").as_uri())
-    pictures = page.get_by_role("img", name=AttentionPanel(chapter.sentence).picture.caption)
-    assert pictures.count() == 2
-    assert page.locator("figcaption").all_inner_texts() == [AttentionPanel(chapter.sentence).picture.caption] * 2
-    page.close()
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_runs_and_its_panels_answer_keys(lab, browser, name):
+    opened = Page(lab, browser, name)
+    opened.page.keyboard.press("Control+b")  # fold the file browser
+    opened.run_all()
+    assert opened.page.get_by_text(re.compile("Traceback|Error displaying widget")).count() == 0
+    frame = opened.page.locator(".jp-WindowedPanel-outer").bounding_box()
+    panels = opened.page.locator(".qkv-panel:has(> .qkv-columns)")
+    for number in range(panels.count()):
+        panel = panels.nth(number)
+        panel.evaluate("panel => panel.scrollIntoView()")
+        canvas = panel.locator("canvas")
+        canvas.wait_for()
+        assert canvas.count() == 1
+        before, handle = canvas.evaluate("it => it.toDataURL()"), panel.locator("[role=slider]").first
+        handle.focus()
+        opened.page.keyboard.press("ArrowLeft")
+        opened.page.keyboard.press("PageDown")
+        for _ in range(100):
+            if canvas.evaluate("it => it.toDataURL()") != before:
+                break
+            opened.page.wait_for_timeout(100)
+        assert canvas.evaluate("it => it.toDataURL()") != before, number
+        box = panel.locator(".qkv-controls").bounding_box(), panel.locator("img.qkv-picture").bounding_box()
+        for part in box:
+            assert part["x"] >= frame["x"]
+            assert part["x"] + part["width"] <= frame["x"] + frame["width"]
+            assert part["height"] <= frame["height"]
+        assert box[0]["x"] + box[0]["width"] <= box[1]["x"]  # side by side
+    everything = opened.page.locator(".qkv-panel")
+    assert [everything.nth(i).evaluate(UNNAMED) for i in range(everything.count())] == [[]] * everything.count()
+    assert opened.errors == []
+    opened.page.close()
+
+
+COUNT = "import ipywidgets\nprint('widgets:', len(ipywidgets.widgets.widget._instances))"
+
+
+def test_run_again_or_restarted_a_cell_leaves_one_panel_and_no_old_widgets(lab, browser):
+    setup = "from qkvlib import AttentionPanel, OwnWords, chapter, predict\n"
+    panels = "panel = AttentionPanel(chapter.sentence, show=('Q', 'weights'))\npanel"
+    write(lab, "again.ipynb", setup + COUNT, panels, COUNT)
+    opened = Page(lab, browser, "again.ipynb")
+    counted = opened.page.locator(".jp-CodeCell").nth(2).get_by_text(re.compile(r"widgets: \d+"))
+
+    def run(*numbers):
+        for number in numbers:
+            opened.run_cell(number)
+            opened.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+            opened.page.wait_for_timeout(500)
+        return counted.inner_text()
+
+    first = run(0, 1, 2)
+    assert int(first.split()[-1]) > 100
+    assert run(1, 1, 0, 1, 2) == first
+    assert opened.page.locator(".qkv-panel").count() == 1
+    opened.menu("Run", "[data-command='runmenu:restart-and-run-all']")
+    opened.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    opened.page.wait_for_timeout(1500)
+    opened.page.wait_for_selector(".qkv-panel canvas", timeout=60_000)
+    opened.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    assert opened.page.locator(".qkv-panel").count() == 1
+    assert counted.inner_text() == first
+    opened.page.close()
+
+
+def test_the_switch_and_own_words_by_keyboard(lab, browser):
+    opened = Page(lab, browser, "20_7_self_and_cross_attention.ipynb")
+    opened.run_all()
+    group = opened.page.get_by_role("radiogroup", name="Q, K and V from where?")
+    group.get_by_role("radio").first.focus()
+    for words in ('"le" looks most', '"le" looks most', '"the" looks most'):
+        opened.page.keyboard.press("ArrowDown")
+        opened.page.locator(".qkv-panel .qkv-panel p[id]").get_by_text(words).wait_for()
+        opened.page.locator(".qkv-panel .qkv-panel canvas").wait_for()
+    assert opened.page.locator(".qkv-panel .qkv-panel").count() == 1
+    opened.page.close()
+
+
+def test_exports_of_all_sections_show_their_pictures_without_kernel_or_network(browser, tmp_path):
+    run_jupyter("nbconvert", "--to", "html", "--output-dir", tmp_path, *ROOT.glob("notebooks/20_*.ipynb"))
+    for name in SECTIONS:
+        outputs = [output for cell in nbformat.read(ROOT / "notebooks" / name, 4).cells
+                   for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]  # fmt: skip
+        page = browser.new_page()
+        page.route(re.compile("^https?:"), lambda route: route.abort())
+        page.goto((tmp_path / name).with_suffix(".html").as_uri())
+        shown = page.locator("figure img").evaluate_all("all => all.map(it => [it.naturalWidth >= 500, it.alt])")
+        captions = [output.data["text/plain"] for output in outputs]
+        assert shown == [[True, caption] for caption in captions] != []
+        assert page.locator("figcaption").all_inner_texts() == captions
+        page.close()

@@ -1,4 +1,4 @@
-"""Open JupyterLab on the course: python tools/lab.py notebooks/20_4_attention_on_a_sequence.ipynb [options].
+"""Open JupyterLab on the course: python tools/lab.py notebooks/20_1_what_you_will_learn.ipynb [options].
 
 Without make (in a conda environment, on Windows) this is the command to start with.
 """
