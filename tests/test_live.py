@@ -174,8 +174,9 @@ def test_the_image_follows_once_all_rests():
 
     async def redraw():
         before = image.value
-        for value in (0.5, 0.75):
+        for value in np.linspace(0.3, 0.9, 7):  # moved on within the time that it rests
             picture.update(lambda value=value: show(value))
+            await asyncio.sleep(0.1)
             assert image.value == before
         while image.value == before:
             await asyncio.sleep(0.05)
