@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import io
+import itertools
 import re
+import shutil
 import time
 
 import nbformat
@@ -18,6 +20,7 @@ from qkvlib import AttentionPanel, chapter
 from qkvlib.panels import describe
 
 pytestmark = pytest.mark.browser
+COPIES = itertools.count()
 LESSON = "20_4_attention_on_a_sequence.ipynb"
 VIRIDIS = colormaps["viridis"](np.arange(256), bytes=True)[:, :3].astype(int)
 
@@ -28,6 +31,9 @@ class Page:
     def __init__(self, lab, browser, name, layout="&reset", **options):
         self.page = browser.new_page(viewport={"width": 1366, "height": 768}, **options)
         self.errors = []
+        if (ROOT / "notebooks" / name).exists():  # a copy of its own, since JupyterLab saves what is open now and then
+            original, name = ROOT / "notebooks" / name, f"{next(COPIES)}_{name}"
+            shutil.copy(original, lab.folder / "notebooks" / name)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.goto(f"{lab.url}/lab/tree/notebooks/{name}?token=t{layout}")
@@ -59,9 +65,16 @@ class Page:
         self.page.wait_for_timeout(300)
 
     def run_cell(self, number):
-        self.page.locator(".jp-CodeCell").nth(number).locator(".cm-content").click()
-        self.page.keyboard.press("Shift+Enter")
-        self.page.locator(".jp-CodeCell").nth(number).get_by_text(re.compile(r"\[\d+\]:")).first.wait_for()
+        cell = self.page.locator(".jp-CodeCell").nth(number)
+        prompt = cell.locator(".jp-InputPrompt")
+        before = prompt.inner_text()
+        for _ in range(5):
+            cell.locator(".cm-content").click()
+            self.page.keyboard.press("Shift+Enter")
+            self.page.wait_for_timeout(1500)
+            if prompt.inner_text() != before:
+                break
+        cell.get_by_text(re.compile(r"\[\d+\]:")).first.wait_for()
 
     def handle(self, name):
         return self.panel.locator(f"[role=slider][aria-label='{name}']")
