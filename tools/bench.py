@@ -261,11 +261,11 @@ def in_python(code):
 
 
 GROWTH = """
-import json, time, numpy as np
+import asyncio, json, time, numpy as np
 from qkvlib import AttentionPanel, attention, chapter
 from qkvlib.chapter import Example
 s, found, random = chapter.sentence, {}, np.random.default_rng(0)
-for n in (4, 16, 64, 256):
+async def grow(n):  # in an event loop, as in a kernel: what can wait until the slider rests waits
     words = [f"w{i}" for i in range(n)]
     example = Example("", "", words, s.X if n == 4 else random.normal(size=(n, 4)), s.W_Q, s.W_K, s.W_V)
     panel = AttentionPanel(example, show=("W_Q", "W_K", "scores", "weights"))
@@ -276,6 +276,7 @@ for n in (4, 16, 64, 256):
         for step in range(150):
             start = time.perf_counter(); slider.value = -0.5 + step / 100; times.append(time.perf_counter() - start)
         found.setdefault(n, []).append(1000 * float(np.median(times)))
+for n in (4, 16, 64, 256): asyncio.run(grow(n))
 X, W = random.normal(size=(256, 64)), random.normal(size=(3, 64, 64)) / 8
 times = []
 for _ in range(50):
