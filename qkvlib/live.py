@@ -28,6 +28,7 @@ from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from PIL import Image
 
+from qkvlib import page
 from qkvlib.plots import saved
 
 log = logging.getLogger("qkvlib")
@@ -206,7 +207,7 @@ class LivePicture:
                 self._chosen(ax, int(column), int(row))
 
     def _say(self, message):
-        self._message.value = f'<p class="qkv-error" role="alert">{html.escape(message)}</p>' if message else ""
+        self._message.value = page.error(message) if message else ""
 
     def _sharpen(self, ratio):
         # Between 1 and 3: a page zoomed far out must not shrink the picture, nor one far in fill the memory.

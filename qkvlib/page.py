@@ -21,6 +21,11 @@ def panel(*children):
     return stack
 
 
+def error(message):
+    """What went wrong, as HTML that a screen reader says at once."""
+    return f'<p class="qkv-error" role="alert">{escape(str(message))}</p>'
+
+
 def close(widget):
     """Close a widget and all that is in it, in the kernel and in the page."""
     parts = [getattr(widget, name, None) for name in ("layout", "style")]

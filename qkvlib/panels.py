@@ -107,6 +107,13 @@ def grid(name, columns, rows, sliders, width=130):
     return table
 
 
+def button(name, pressed, **layout):
+    """A button as wide as its name, which calls ``pressed()``."""
+    made = widgets.Button(description=name, layout={"width": "auto"} | layout)
+    made.on_click(lambda _: pressed())
+    return made
+
+
 class Panel:
     """Controls beside a live picture.
 
@@ -289,9 +296,7 @@ class AttentionPanel(Panel):
             "Random": lambda name, shape: np.clip(self._random.normal(size=shape), -self._limit, self._limit),
             "Reset": lambda name, shape: self._given[name],
         }
-        buttons = [widgets.Button(description=name, layout={"width": "auto"}) for name in presets]
-        for button, preset in zip(buttons, presets.values(), strict=True):
-            button.on_click(lambda _, preset=preset: self._take(preset))
+        buttons = [button(name, lambda preset=preset: self._take(preset)) for name, preset in presets.items()]
         return widgets.HBox([*buttons[:4], self._seed, buttons[4]], layout={"grid_gap": "4px", "overflow": "visible"})
 
     def _take(self, preset):
@@ -390,10 +395,9 @@ class AttentionPanel(Panel):
         Q, K, V, scores, weights, output = self.attention
         asking, asked = (html.escape(named(words, at)) for words, at in
                          ((self._example.words, i), (self._key_words, j)))  # fmt: skip
-        products = " + ".join(f"({number(q)})({number(k)})" for q, k in zip(Q[i], K[j], strict=True))
         scale = f", divided by √{K.shape[1]}," if self._scaled else ""
         text = (
-            f"{asking} asks {asked}: score = q · k = {products}{scale} = <b>{scores[i, j]:.3f}</b>. "
+            f"{asking} asks {asked}: score = q · k = {products(Q[i], K[j])}{scale} = <b>{scores[i, j]:.3f}</b>. "
             f"Softmax over the row of {asking}: weight <b>{weights[i, j]:.3f}</b>. "
         )
         if "output" in self._show and len(V) <= 6:
@@ -403,6 +407,15 @@ class AttentionPanel(Panel):
             part = _vector(weights[i, j] * V[j])
             text += f"Contribution to the output of {asking}: {weights[i, j]:.3f} × v = <b>{part}</b>."
         return f'<p class="qkv-sum">{text}</p>'
+
+
+def products(a, b):
+    """The products that a dot product adds up, written out.
+
+    >>> products([0.5, 1], [-2, 3])
+    '(0.50)(-2.00) + (1.00)(3.00)'
+    """
+    return " + ".join(f"({number(x)})({number(y)})" for x, y in zip(a, b, strict=True))
 
 
 def _vector(numbers):

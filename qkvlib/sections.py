@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from qkvlib import page
 from qkvlib.maths import attention, project
-from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, describe, grid, slider
+from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, slider
 from qkvlib.plots import Arrows, heatmap, number
 
 MOST_WORDS = 12
@@ -48,8 +48,7 @@ class ArrowsPanel(Panel):
             slider(f"{words[i]}: length", lengths[i], 0, 3, 0.05, 190))]  # fmt: skip
         for each in self._sliders:
             each.observe(self._redraw, "value")
-        reset = widgets.Button(description="Reset", layout={"width": "auto", "align_self": "flex-start"})
-        reset.on_click(lambda _: self._reset())
+        reset = button("Reset", self._reset, align_self="flex-start")
         table = grid("", ["turn (°)", "length"], [html.escape(words[i]) for i in moved], self._sliders, 190)
         self._arrange([reset, table, self._goals_shown], *self._draw())
 
@@ -116,8 +115,7 @@ class ProjectionPanel(Panel):
                  for letter, name, role in _OUTPUTS for i in range(len(starts[name]))]  # fmt: skip
         self._part = widgets.Dropdown(options=parts, description="written out", style={"description_width": "80px"})
         self._part.observe(self._redraw, "value")
-        reset = widgets.Button(description="Reset", layout={"width": "auto", "align_self": "flex-start"})
-        reset.on_click(lambda _: self._reset(starts))
+        reset = button("Reset", lambda: self._reset(starts), align_self="flex-start")
         self._project()
         tables = [sliders.widget for sliders in self._sliders.values()]
         self._arrange([reset, *tables, self._part], *self._draw())
@@ -133,7 +131,7 @@ class ProjectionPanel(Panel):
 
     def _draw(self):
         figure, self._bars = Figure((6, 4.2), dpi=100), {}
-        titles = {"x": "x, the input", "q": "q, the query", "k": "k, the key", "v": "v, the value"}
+        titles = {"x": "x, the input"} | {letter: f"{letter}, the {role}" for letter, _, role in _OUTPUTS}
         for place, (letter, vector) in enumerate(self.vectors.items()):
             ax = figure.add_axes((0.08 + 0.5 * (place % 2), 0.56 - 0.5 * (place // 2), 0.4, 0.36))
             at = np.arange(len(vector))
@@ -155,10 +153,9 @@ class ProjectionPanel(Panel):
                 text.set_text(number(value))
         letter, name, i = self._part.value
         row, x = self._sliders[name].value[i], self.vectors["x"]
-        sum_ = " + ".join(f"({number(w)})({number(entry)})" for w, entry in zip(row, x, strict=True))
         caption = "; ".join(f"{letter} = ({', '.join(map(number, vector))})" for letter, vector in self.vectors.items())
-        written = f"row {i + 1} of {name} with x: {letter}{i + 1} = {sum_} = <b>{self.vectors[letter][i]:.3f}</b>."
-        return caption + ".", f'<p class="qkv-sum">{written}</p>'
+        part = f"{letter}{i + 1} = {products(row, x)} = <b>{self.vectors[letter][i]:.3f}</b>"
+        return caption + ".", f'<p class="qkv-sum">row {i + 1} of {name} with x: {part}.</p>'
 
 
 class Switch:
@@ -205,7 +202,7 @@ class OwnWords:
         self._table = widgets.Textarea(as_table(example.words, example.X), rows=6, description="words",
                                        layout={"width": "390px"}, style={"description_width": "50px"})  # fmt: skip
         self._message, self._place = widgets.HTML(), widgets.VBox(layout={"overflow": "visible"})
-        buttons = [self._button(name, call) for name, call in (
+        buttons = [button(name, call) for name, call in (
             ("Use these words", self.use), ("Add a row", self._add), ("Remove the last row", self._remove),
             ("Chapter's words", self._restore))]  # fmt: skip
         label = widgets.HTML("<p>A row for each word: the word, then its numbers.</p>")
@@ -213,17 +210,12 @@ class OwnWords:
         self.widget = page.panel(label, widgets.HBox([self._table, side]), self._place)
         self.use()
 
-    def _button(self, name, call):
-        button = widgets.Button(description=name, layout={"width": "auto"})
-        button.on_click(lambda _: call())
-        return button
-
     def use(self):
         """Read the table; what is wrong with it is said beside it, and the last good panel stays."""
         try:
             words, X = from_table(self._table.value, self._example.X.shape[1])
         except ValueError as error:
-            self._message.value = f'<p class="qkv-error" role="alert">{html.escape(str(error))}</p>'
+            self._message.value = page.error(error)
             return
         example, moved = self._example._replace(name="own", words=words, X=X), {}
         if self._place.children:

@@ -523,7 +523,7 @@ COUNT = "import ipywidgets\nprint('widgets:', len(ipywidgets.widgets.widget._ins
 
 
 def test_run_again_or_restarted_a_cell_leaves_one_panel_and_no_old_widgets(lab, browser):
-    setup = "from qkvlib import AttentionPanel, OwnWords, chapter, predict\n"
+    setup = "from qkvlib import AttentionPanel, chapter\n"
     panels = "panel = AttentionPanel(chapter.sentence, show=('Q', 'weights'))\npanel"
     write(lab, "again.ipynb", setup + COUNT, panels, COUNT)
     opened = Page(lab, browser, "again.ipynb")

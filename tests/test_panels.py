@@ -29,7 +29,10 @@ def click(panel, name):
 
 def numbers(panel, name):
     """The numbers written in the cells of one heatmap of a panel."""
-    drawn = panel._heatmaps[name]
+    return written(panel._heatmaps[name])
+
+
+def written(drawn):
     return np.reshape([float(text.get_text()) for text in drawn.numbers], drawn.shape)
 
 

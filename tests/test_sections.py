@@ -4,16 +4,12 @@ import ipywidgets
 import numpy as np
 import oracle
 import pytest
-from test_panels import click, find, numbers, text_of
+from test_panels import click, find, numbers, text_of, written
 
 from qkvlib import ArrowsPanel, AttentionPanel, OwnWords, ParameterCounter, ProjectionPanel, Switch, chapter, page
 from qkvlib.sections import as_table, from_table
 
 WORDS, DEGREES, LENGTHS = ("bank", "money", "bank"), (40, 90, -30), (1.2, 1.4, 0.5)
-
-
-def written(drawn):
-    return np.reshape([float(text.get_text()) for text in drawn.numbers], drawn.shape)
 
 
 def test_arrows_turn_and_stretch():
