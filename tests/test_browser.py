@@ -47,13 +47,16 @@ class Page:
             self.page.click(f".lm-Menu-item{command}")
 
     def run_all(self):
-        started = self.page.locator(".jp-Notebook-ExecutionIndicator[data-status=busy], .qkv-panel")
-        for _ in range(5):
+        handles = self.page.locator(".qkv-panel .noUi-handle")
+        for _ in range(4):  # a busy kernel may only be starting: what counts is a panel
             self.menu("Run", "[data-command='runmenu:run-all']")
-            self.page.wait_for_timeout(1500)
-            if started.count():
+            for _ in range(40):
+                self.page.wait_for_timeout(500)
+                if handles.count():
+                    break
+            if handles.count():
                 break
-        self.page.wait_for_selector(".qkv-panel .noUi-handle", timeout=60_000)
+        handles.first.wait_for(timeout=60_000)
         self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000)
         self.show()
 
@@ -348,6 +351,8 @@ def test_a_failing_redraw_says_so_in_the_page_and_recovers(lab, browser):
     opened = Page(lab, browser, "failing.ipynb")
     opened.run_cell(0)
     opened.show()
+    opened.panel.locator("canvas").wait_for()
+    opened.page.wait_for_timeout(500)
     good = opened.png()
     opened.run_cell(1)
     opened.page.get_by_text("broken", exact=True).wait_for()
