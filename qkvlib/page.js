@@ -80,6 +80,21 @@ async function inflated(text) { // a loop and a writer: from() and a Blob's stre
   return new Uint32Array(await new Response(stream.readable).arrayBuffer());
 }
 
+function pass(carrier) { // what is shown leaves the widget at once, so that no saved notebook has it
+  const shown = document.createElement('div'), content = carrier.querySelector('.widget-html-content');
+  const heard = carrier.parentElement.querySelector('.qkv-heard input');
+  shown.setAttribute('role', 'status');
+  carrier.append(shown);
+  const take = () => {
+    if (!content.textContent) return;
+    const bytes = Uint8Array.from(atob(content.textContent), letter => letter.charCodeAt(0));
+    shown.innerHTML = new TextDecoder().decode(bytes);
+    write(heard, `taken ${performance.now()}`);
+  };
+  new MutationObserver(take).observe(content, {childList: true, subtree: true});
+  take();
+}
+
 function write(input, value) { // as if it had been typed, so that the kernel hears of it
   input.value = value;
   for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind, {bubbles: true}));
@@ -90,11 +105,13 @@ function write(input, value) { // as if it had been typed, so that the kernel he
   // A panel may stand in another one, and has a hook of its own.
   const own = selector => [...panel.querySelectorAll(selector)].filter(it => it.closest('.qkv-panel') === panel);
   const missing = (outer, inner) => own(outer).length > own(inner).length;
-  const early = !panel || missing('.widget-slider', '.noUi-handle') || missing('.qkv-live', '.qkv-live p[id]');
+  const early = !panel || missing('.widget-slider', '.noUi-handle') || missing('.qkv-live', '.qkv-live p[id]') ||
+    missing('.qkv-passing', '.qkv-passing .widget-html-content');
   if (early) return tries && setTimeout(settle, 100, tries - 1);
   own('.widget-slider').forEach(name);
   own('.widget-radio').forEach(group);
   own('.qkv-live').forEach(connect);
+  own('.qkv-passing').forEach(pass);
   panel.addEventListener('keydown', event => { // or JupyterLab would move from cell to cell
     const keys = /^(Arrow|Page|Home|End|Enter| )/.test(event.key);
     if (keys && !event.ctrlKey && !event.shiftKey && !event.altKey && !event.metaKey) event.stopPropagation();

@@ -1,0 +1,194 @@
+"""Judge an answer: right, wrong and why, or not attempted yet."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from qkvlib import trial
+from qkvlib.plots import Picture, heatmap
+
+UNTRIED, RIGHT, WRONG = "not attempted yet", "right", "wrong"
+_ADVICE = (
+    "Two shapes do not fit. A matrix is stored (d_out, d_in), so a sequence is multiplied by its transpose; and values "
+    "come from the same sequence as keys. Print the shapes on the way."
+)
+
+
+class Finding(NamedTuple):
+    """What is found about one part of an exercise: its name, one of the three states, and why, in words.
+
+    pictures: of what came out beside what should, where that helps.
+    """
+
+    part: str
+    state: str
+    says: str = ""
+    pictures: tuple = ()
+
+
+class Task(NamedTuple):
+    """A function to write.
+
+    name: what it is called. returns: the names of what it returns. expected: computes that.
+    probes: for each test the arguments. mistakes: pairs of words and a function that makes that mistake.
+    shown: whether a right answer is shown beside the expected one too. cases: see `each`.
+    """
+
+    name: str
+    returns: tuple
+    expected: Callable
+    probes: tuple
+    mistakes: tuple
+    shown: bool = False
+    cases: bool = False
+
+
+def function(answer, task):
+    """Judge a function: call it on every probe and compare what it returns."""
+    if answer is ...:
+        return Finding(task.name, UNTRIED)
+    if not callable(answer):
+        return _wrong(task, f"expected the function itself, without brackets behind its name, got {_kind(answer)}")
+    before, remarks, asked = None, {}, _over_cases(answer) if task.cases else answer
+    for arguments in task.probes:
+        came = trial.call(asked, *arguments)
+        if came.trouble:
+            fits = re.search("matmul|aligned|broadcast|mismatch|inhomogeneous", str(came.error))
+            return _wrong(task, came.trouble + f". {_ADVICE}" * bool(fits), came.remarks)
+        if _unfinished(came.value):
+            return Finding(task.name, UNTRIED)
+        says, pictures = _compare(task, arguments, came.value, before)
+        if says:
+            return _wrong(task, says, came.remarks, pictures)
+        before, remarks = came.value, remarks | dict.fromkeys(came.remarks)
+    return Finding(task.name, RIGHT, " ".join(remarks), pictures if task.shown else ())
+
+
+def each(name, expected, cases, mistakes):
+    """A `Task` for a function that returns one number or truth a case; all the cases make one probe.
+
+    ``expected`` and the mistakes are functions of one case.
+    """
+    spread = tuple((says, _over_cases(wrong)) for says, wrong in mistakes)
+    return Task(name, (f"what {name} returns",), _over_cases(expected), ((cases,),), spread, cases=True)
+
+
+def _over_cases(function):
+    @functools.wraps(function)  # by which trial.call finds the notebook's variables
+    def called(cases):
+        return [function(*case) for case in cases]
+
+    return called
+
+
+def _wrong(task, says, remarks=(), pictures=()):
+    return Finding(task.name, WRONG, " ".join([_sentence(says), *remarks]), pictures)
+
+
+def _compare(task, arguments, value, before):
+    """What is wrong with a returned value, or "", and pictures of it."""
+    wanted = _results(task.expected(*arguments), len(task.returns))
+    if value is None or (task.cases and any(result is None for result in value)):
+        return "it returns None: is there a return at its end?", ()
+    got = _results(value, len(task.returns))
+    if got is None:
+        names = " and ".join(task.returns)
+        return f"expected {len(task.returns)} things, {names}, got {_kind(value)}", ()
+    faults = [fault(*parts) for parts in zip(task.returns, got, wanted, strict=True)]
+    pictures = tuple(_picture(*parts) for parts in zip(task.returns, got, wanted, strict=True) if _drawable(*parts[1:]))
+    if not any(faults):
+        return "", pictures
+    at = next(i for i, found in enumerate(faults) if found)
+    if before is not None and alike(got, _results(before, len(task.returns))):
+        return "it returns the same whatever it is given. Does it use its arguments?", ()
+    for says, wrong in task.mistakes:
+        made = _results(wrong(*arguments), len(task.returns))[at]
+        if not fault("", got[at], made) and fault("", made, wanted[at]):
+            return says, pictures[at : at + 1]
+    return faults[at], pictures[at : at + 1]
+
+
+def fault(name, got, wanted):
+    """What is wrong with an array, in words, or ""."""
+    got, problem = numbers(name, got)
+    if problem:
+        return problem
+    wanted = np.asarray(wanted, float)
+    if got.shape != wanted.shape:
+        return f"{name} has the shape {got.shape}, expected {wanted.shape}"
+    if not np.isfinite(got).all():
+        where = tuple(int(i) + 1 for i in np.argwhere(~np.isfinite(got))[0])
+        return f"{name} has {got[~np.isfinite(got)][0]} in it (place {', '.join(map(str, where))})"
+    if np.allclose(got, wanted, rtol=1e-4, atol=1e-5):
+        return ""
+    if got.ndim == 1:
+        return f"{name} should be {_row(wanted)}, got {_row(got)}"
+    worst = np.unravel_index(np.argmax(np.abs(got - wanted)), got.shape)
+    place = " ".join(f"{axis} {i + 1}" for axis, i in zip(("row", "column"), worst, strict=False))
+    return f"{name} is off, most in {place}: expected {wanted[worst]:.3f}, got {got[worst]:.3f}".replace("  ", " ")
+
+
+def numbers(name, value):
+    """An answer as an array of floats and "", or None and what is wrong with it."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError):  # numpy's words for lists of unequal length
+        return None, f"{name}: expected rows of equal length, got a ragged list"
+    if array.dtype.kind not in "iufb":
+        return None, f"{name}: expected real numbers, got {_kind(value)}"
+    if array.size == 0:
+        return None, f"{name} is empty, of shape {array.shape}"
+    return array.astype(float), ""
+
+
+def alike(a, b):
+    return not any(fault("", x, y) for x, y in zip(a, b, strict=True))
+
+
+def _results(value, count):
+    """A returned value as ``count`` results, or None where it is not so many."""
+    if count == 1:
+        return [value]
+    return list(value) if isinstance(value, tuple | list) and len(value) == count else None
+
+
+def _unfinished(value):
+    return value is ... or (isinstance(value, tuple | list) and any(part is ... for part in value))
+
+
+def _drawable(got, wanted):
+    array, problem = numbers("", got)
+    return not problem and array.ndim == 2 and array.shape == np.shape(wanted) and bool(np.isfinite(array).all())
+
+
+def _picture(name, got, wanted):
+    """What came out beside what should have, and the difference."""
+    got, wanted = np.asarray(got, float), np.asarray(wanted, float)
+    figure, shown = Figure((9, 2.4), dpi=80), {"yours": got, "expected": wanted, "difference": got - wanted}
+    limit = max(1.0, np.abs(wanted).max())
+    for ax, (title, matrix) in zip(figure.subplots(1, 3), shown.items(), strict=True):
+        heatmap(ax, matrix, kind="signed", limit=limit, title=f"{name}: {title}", ylabel="row", xlabel="column")
+    figure.subplots_adjust(0.06, 0.2, 0.99, 0.86, 0.25)
+    gap = np.abs(got - wanted).max()
+    return Picture(figure, f"{name}: yours beside what was expected; the largest difference is {gap:.1e}.")
+
+
+def _row(values):
+    return "[" + ", ".join(f"{value:g}" for value in values.round(3)) + "]"
+
+
+def _kind(value):
+    """A value in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _sentence(text):
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,178 @@
+"""Run a learner's function so that nothing it does can harm the notebook, and tell in words what went wrong."""
+
+import contextlib
+import copy
+import ctypes
+import inspect
+import io
+import threading
+import traceback
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+LIMIT = 5.0  # seconds for one call
+_ENDING = ("exit", "quit")  # in a notebook these end the kernel
+
+
+class Trial(NamedTuple):
+    """What a call came to.
+
+    value: what it returned; None where it did not return. trouble: why it counts as failed, in words, or "".
+    error: what it raised, or None. remarks: what else it did: printed, changed variables of the notebook.
+    """
+
+    value: object
+    trouble: str
+    error: BaseException | None
+    remarks: list
+
+
+def call(function, *arguments):
+    """Call a function with copies of the arguments, for at most LIMIT seconds, and return a `Trial`.
+
+    What it prints is counted and not shown, variables of the notebook that it changes are put back, and
+    exit() ends the call alone.
+
+    >>> call(lambda x: x + 1, 1).value
+    2
+    >>> call(lambda x: 1 / x, 0).trouble
+    'it stopped with ZeroDivisionError: division by zero'
+    """
+    given, found, printed = copy.deepcopy(arguments), {}, _Printed()
+
+    def work():
+        try:
+            with np.errstate(all="ignore"):
+                found["value"] = function(*given)
+        except BaseException as error:  # SystemExit and what stops it, too
+            found["error"] = error
+
+    # A thread, for that can be stopped on every system; a signal would not reach it in Windows.
+    thread = threading.Thread(target=work, daemon=True)
+    with (
+        _variables_kept(function) as changed,
+        warnings.catch_warnings(action="ignore"),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        try:
+            thread.start()
+            thread.join(LIMIT)
+            late = thread.is_alive()
+        finally:  # also where the learner presses Stop
+            _stop(thread)
+    error = None if late else found.get("error")
+    trouble = _trouble(late, thread.is_alive(), error) or _altered(arguments, given)
+    return Trial(None if error or late else found["value"], trouble, error, [*printed.remarks(), *changed])
+
+
+def _trouble(late, alive, error):
+    if alive:
+        return (f"it took longer than {LIMIT:g} seconds and cannot be stopped; choose Kernel, Restart Kernel "
+                "before you go on. Does a loop never end?")  # fmt: skip
+    if late:
+        return f"it took longer than {LIMIT:g} seconds and was stopped. Does a loop never end?"
+    if isinstance(error, SystemExit):
+        return "it called exit(), which would end the notebook's kernel; a function ends with return"
+    if isinstance(error, RecursionError):
+        return "it calls itself without end"
+    if error:
+        return f"it stopped with {type(error).__name__}: {str(error)[:200]}{_line(error)}"
+    return ""
+
+
+def _line(error):
+    """Where in the learner's cell it happened."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "ipykernel_" in frame.filename]
+    return f" (line {frames[-1].lineno} of its cell: {frames[-1].line})" if frames else ""
+
+
+def _altered(arguments, given):
+    changed = [i for i, (before, now) in enumerate(zip(arguments, given, strict=True), 1) if not same(before, now)]
+    if not changed:
+        return ""
+    return f"it changes the array it was given (argument {changed[0]}); whoever calls it still needs the old numbers"
+
+
+def same(a, b):
+    """Whether two arguments, arrays or plain values, are equal.
+
+    >>> same(np.array([1.0, np.nan]), np.array([1.0, np.nan])), same(1, 2)
+    (True, False)
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+class _Printed(io.TextIOBase):
+    """Takes what is printed, and keeps its beginning alone."""
+
+    def __init__(self):
+        self.lines, self.start = 0, ""
+
+    def write(self, text):
+        self.lines += text.count("\n")
+        if len(self.start) < 60:
+            self.start += text[:60]
+        return len(text)
+
+    def remarks(self):
+        if not self.start:
+            return []
+        if self.lines <= 100:
+            return ["It prints something; that is no fault, and not shown here."]
+        return [f"It printed {self.lines:,} lines, which are not shown here. The first: {self.start.splitlines()[0]}"]
+
+
+class _Stopped(BaseException):
+    pass
+
+
+def _stop(thread):
+    """Raise in the thread until it ends; a bare `except` may catch the first few. In C code it does not arrive."""
+    for _ in range(200):
+        if not thread.is_alive():
+            return
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped))
+        thread.join(0.01)
+
+
+@contextlib.contextmanager
+def _variables_kept(function):
+    """Put the variables of the function's notebook back as they were; yields a list that will name the changed ones."""
+    space, said = getattr(inspect.unwrap(function), "__globals__", {}), []
+    before = dict(space)
+    copies = {name: value.copy() for name, value in before.items() if isinstance(value, list | dict | np.ndarray)}
+    space.update(dict.fromkeys(_ENDING, _exit))
+    try:
+        yield said
+    finally:
+        changed = {name for name in before.keys() | space.keys() if before.get(name) is not space.get(name)}
+        for name in changed:
+            space.pop(name, None)
+        space.update({name: before[name] for name in changed if name in before})
+        inside = {name for name, kept in copies.items() if _content(before[name]) != _content(kept)}
+        for name in inside:
+            _refill(before[name], copies[name])
+        if names := ", ".join(sorted((changed | inside) - set(_ENDING))):
+            said.append(f"It changes variables of the notebook ({names}); they have been put back.")
+
+
+def _content(value):
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return [*map(id, value)], [*map(id, value.values())] if isinstance(value, dict) else []
+
+
+def _refill(value, kept):
+    if isinstance(value, np.ndarray):
+        value[...] = kept
+        return
+    value.clear()
+    value.update(kept) if isinstance(value, dict) else value.extend(kept)
+
+
+def _exit(*arguments):
+    raise SystemExit
