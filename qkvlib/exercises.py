@@ -13,7 +13,7 @@ from IPython import get_ipython
 
 from qkvlib import page
 from qkvlib.hints import HINTS
-from qkvlib.judge import RIGHT, UNTRIED, WRONG
+from qkvlib.judge import RIGHT, UNTRIED, WRONG, picture
 from qkvlib.panels import button
 from qkvlib.tasks import EXERCISES
 
@@ -35,13 +35,14 @@ class Report:
         self.verdict = "passed" if self.passed else UNTRIED if states == {UNTRIED} else "not yet"
 
     def __repr__(self):
-        lines = [f"{_MARKS[part.state]} {part.part}: {part.state}. {part.says}".rstrip() for part in self.findings]
+        lines = [f"{_MARKS[part]} {name}: {part}{says and ' – '}{says}" for name, part, says, _ in self.findings]
         title = f"Exercise {self.number}, {EXERCISES[self.number].title}: {self.verdict}"
         return "\n".join([title, *lines, *filter(None, [self.remark])])
 
     def _repr_html_(self):
         title, *lines = map(html.escape, repr(self).splitlines())
-        pictures = [picture._repr_mimebundle_()["text/html"] for part in self.findings for picture in part.pictures]
+        drawn = [picture(*comparison) for part in self.findings for comparison in part.comparisons]
+        pictures = [each._repr_mimebundle_()["text/html"] for each in drawn]
         said = "".join(f"<p>{line}</p>" for line in lines)
         return f'<div role="status"><p><b>{title}</b></p>{said}</div>{"".join(pictures)}'
 
@@ -66,7 +67,7 @@ def check(number, *answers):
 
     >>> check(3, ...)
     Exercise 3, Cross-attention: not attempted yet
-    ○ cross_attention: not attempted yet.
+    ○ cross_attention: not attempted yet
     """
     exercise = _exercise(number)
     if len(answers) != len(exercise.answers):

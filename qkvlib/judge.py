@@ -21,13 +21,13 @@ _ADVICE = (
 class Finding(NamedTuple):
     """What is found about one part of an exercise: its name, one of the three states, and why, in words.
 
-    pictures: of what came out beside what should, where that helps.
+    comparisons: what `picture` is to show: a name, what came out, what should have.
     """
 
     part: str
     state: str
     says: str = ""
-    pictures: tuple = ()
+    comparisons: tuple = ()
 
 
 class Task(NamedTuple):
@@ -53,19 +53,22 @@ def function(answer, task):
         return Finding(task.name, UNTRIED)
     if not callable(answer):
         return _wrong(task, f"expected the function itself, without brackets behind its name, got {_kind(answer)}")
-    before, remarks, asked = None, {}, _over_cases(answer) if task.cases else answer
+    asked, values, remarks = _over_cases(answer) if task.cases else answer, [], {}
     for arguments in task.probes:
         came = trial.call(asked, *arguments)
+        remarks |= dict.fromkeys(came.remarks)
         if came.trouble:
             fits = re.search("matmul|aligned|broadcast|mismatch|inhomogeneous", str(came.error))
-            return _wrong(task, came.trouble + f". {_ADVICE}" * bool(fits), came.remarks)
+            return _wrong(task, came.trouble + f". {_ADVICE}" * bool(fits), remarks)
         if _unfinished(came.value):
             return Finding(task.name, UNTRIED)
-        says, pictures = _compare(task, arguments, came.value, before)
-        if says:
-            return _wrong(task, says, came.remarks, pictures)
-        before, remarks = came.value, remarks | dict.fromkeys(came.remarks)
-    return Finding(task.name, RIGHT, " ".join(remarks), pictures if task.shown else ())
+        if malformed := _malformed(task, came.value):
+            return _wrong(task, malformed, remarks)
+        values.append(_results(task, came.value))
+    says, comparisons = _compare(task, values)
+    if says:
+        return _wrong(task, says, remarks, comparisons)
+    return Finding(task.name, RIGHT, " ".join(remarks), comparisons if task.shown else ())
 
 
 def each(name, expected, cases, mistakes):
@@ -85,31 +88,39 @@ def _over_cases(function):
     return called
 
 
-def _wrong(task, says, remarks=(), pictures=()):
-    return Finding(task.name, WRONG, " ".join([_sentence(says), *remarks]), pictures)
+def _wrong(task, says, remarks=(), comparisons=()):
+    return Finding(task.name, WRONG, " ".join([_sentence(says), *remarks]), comparisons)
 
 
-def _compare(task, arguments, value, before):
-    """What is wrong with a returned value, or "", and pictures of it."""
-    wanted = _results(task.expected(*arguments), len(task.returns))
+def _malformed(task, value):
     if value is None or (task.cases and any(result is None for result in value)):
-        return "it returns None: is there a return at its end?", ()
-    got = _results(value, len(task.returns))
-    if got is None:
-        names = " and ".join(task.returns)
-        return f"expected {len(task.returns)} things, {names}, got {_kind(value)}", ()
-    faults = [fault(*parts) for parts in zip(task.returns, got, wanted, strict=True)]
-    pictures = tuple(_picture(*parts) for parts in zip(task.returns, got, wanted, strict=True) if _drawable(*parts[1:]))
-    if not any(faults):
-        return "", pictures
-    at = next(i for i, found in enumerate(faults) if found)
-    if before is not None and alike(got, _results(before, len(task.returns))):
-        return "it returns the same whatever it is given. Does it use its arguments?", ()
+        return "it returns None: is there a return at its end?"
+    if _results(task, value) is None:
+        return f"expected {len(task.returns)} things, {' and '.join(task.returns)}, got {_kind(value)}"
+    return ""
+
+
+def _compare(task, values):
+    """What is wrong with the values that the probes gave, or "", and what to show of it."""
+    wanted = [_results(task, task.expected(*arguments)) for arguments in task.probes]
+    faults = [[fault(*parts) for parts in zip(task.returns, *pair, strict=True)]
+              for pair in zip(values, wanted, strict=True)]  # fmt: skip
+    failing = [i for i, found in enumerate(faults) if any(found)]
+    i = failing[0] if failing else 0
+    comparisons = [
+        (name, *pair) for name, *pair in zip(task.returns, values[i], wanted[i], strict=True) if _drawable(*pair)
+    ]
+    if not failing:
+        return "", tuple(comparisons)
+    at = next(at for at, found in enumerate(faults[i]) if found)
+    shown = tuple(comparison for comparison in comparisons if comparison[0] == task.returns[at])
     for says, wrong in task.mistakes:
-        made = _results(wrong(*arguments), len(task.returns))[at]
-        if not fault("", got[at], made) and fault("", made, wanted[at]):
-            return says, pictures[at : at + 1]
-    return faults[at], pictures[at : at + 1]
+        made = {i: _results(task, wrong(*task.probes[i])) for i in failing}
+        if all(_alike(values[i][at], made[i][at]) and not _alike(made[i][at], wanted[i][at]) for i in failing):
+            return says, shown
+    if i > 0 and all(map(_alike, values[i], values[0])):
+        return "it returns the same whatever it is given. Does it use its arguments?", ()
+    return faults[i][at], shown
 
 
 def fault(name, got, wanted):
@@ -145,12 +156,13 @@ def numbers(name, value):
     return array.astype(float), ""
 
 
-def alike(a, b):
-    return not any(fault("", x, y) for x, y in zip(a, b, strict=True))
+def _alike(got, made):
+    return not fault("", got, made)
 
 
-def _results(value, count):
-    """A returned value as ``count`` results, or None where it is not so many."""
+def _results(task, value):
+    """A returned value as a list of results, or None where there are not so many."""
+    count = len(task.returns)
     if count == 1:
         return [value]
     return list(value) if isinstance(value, tuple | list) and len(value) == count else None
@@ -165,7 +177,7 @@ def _drawable(got, wanted):
     return not problem and array.ndim == 2 and array.shape == np.shape(wanted) and bool(np.isfinite(array).all())
 
 
-def _picture(name, got, wanted):
+def picture(name, got, wanted):
     """What came out beside what should have, and the difference."""
     got, wanted = np.asarray(got, float), np.asarray(wanted, float)
     figure, shown = Figure((9, 2.4), dpi=80), {"yours": got, "expected": wanted, "difference": got - wanted}

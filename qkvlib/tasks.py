@@ -406,7 +406,7 @@ def _number(name, answer):
     matrix, problem = _array(name, answer)
     if matrix is not None and (matrix.shape != () or isinstance(answer, bool)):
         return None, (WRONG, f"expected one number, got {answer!r}.")
-    return matrix, problem
+    return matrix if matrix is None else float(matrix), problem
 
 
 _WITHOUT, _WITH = 98304 / 32768, 98304 / 32832

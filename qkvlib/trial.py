@@ -97,11 +97,13 @@ def _altered(arguments, given):
 
 
 def same(a, b):
-    """Whether two arguments, arrays or plain values, are equal.
+    """Whether two arguments (arrays, numbers, tuples of them) are equal, NaN to NaN too.
 
-    >>> same(np.array([1.0, np.nan]), np.array([1.0, np.nan])), same(1, 2)
+    >>> same((np.array([1.0, np.nan]), 1), (np.array([1.0, np.nan]), 1)), same(1, 2)
     (True, False)
     """
+    if isinstance(a, tuple):
+        return all(map(same, a, b))
     a, b = np.asarray(a), np.asarray(b)
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
@@ -149,7 +151,7 @@ def _variables_kept(function):
     try:
         yield said
     finally:
-        changed = {name for name in before.keys() | space.keys() if before.get(name) is not space.get(name)}
+        changed = {name for name in before.keys() | space.keys() if before.get(name, ...) is not space.get(name, ...)}
         for name in changed:
             space.pop(name, None)
         space.update({name: before[name] for name in changed if name in before})

@@ -1,10 +1,18 @@
-"""Execute the notebooks and write them back clean: python tools/notebooks.py [path ...], by default all of them."""
+"""Execute the notebooks and write them back clean: python tools/notebooks.py [path ...], by default all of them.
 
+The exercise notebooks are made from those in solutions/: a path there makes both.
+"""
+
+import copy
+import html
+import re
 import sys
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+
+from qkvlib.exercises import BEGIN, END
 
 ROOT = Path(__file__).resolve().parent.parent
 METADATA = {
@@ -35,13 +43,68 @@ def clean(notebook):
     return notebook
 
 
+def without_solution(solved):
+    """The exercise of a solution notebook: what stands between the markers is cut, and so are tagged cells.
+
+    Raises ValueError where there are no markers, or where they are not in pairs.
+    """
+    exercise = copy.deepcopy(solved)
+    exercise.cells = [cell for cell in exercise.cells if not cell.metadata.get("tags")]
+    for cell in exercise.cells:
+        cell.source = re.sub(rf"\n?[ \t]*{BEGIN}\n.*?{END}", "", cell.source, flags=re.DOTALL)
+        if BEGIN in cell.source or END in cell.source:
+            raise ValueError(f"{cell.id}: a marker stands alone: every {BEGIN} needs one {END} behind it")
+    if len(secrets(solved)) == 0:
+        raise ValueError(f"no solution between {BEGIN} and {END}")
+    return exercise
+
+
+def secrets(solved):
+    """Every line that must not be seen in an exercise: of the solution's code, and of the tagged cells."""
+    blocks = [block for cell in solved.cells for block in re.findall(rf"{BEGIN}\n(.*?){END}", cell.source, re.DOTALL)]
+    blocks += [cell.source for cell in solved.cells if cell.metadata.get("tags")]
+    lines = {line.strip() for block in blocks for line in block.splitlines()}
+    return {line for line in lines if len(line) > 5}  # "else:" and its like tell nothing
+
+
+def leaks(exercise, solved):
+    """The lines of the solution that can be read anywhere in the exercise."""
+    texts = "\n".join(strings(exercise))
+    return sorted(line for line in secrets(solved) if line in texts or html.escape(line) in texts)
+
+
+def strings(part):
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, (dict, list)):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from strings(inner)
+
+
+def build_exercise(solved, folder):
+    """The executed exercise of a solution notebook; raises ValueError where it gives the solution away."""
+    exercise = without_solution(solved)
+    for cell in exercise.cells:
+        cell.pop("outputs", None)
+        if cell.cell_type == "code":
+            cell.outputs = []
+    exercise = execute(exercise, folder)
+    if found := leaks(exercise, solved):
+        raise ValueError(f"the exercise has lines of the solution: {found}")
+    return exercise
+
+
 def rebuild(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.write(execute(notebook, path.parent), path)
+    notebook = execute(nbformat.read(path, as_version=4), path.parent)
+    nbformat.write(notebook, path)
     print(f"executed {path.relative_to(ROOT)}")
+    if path.parent == ROOT / "solutions":
+        made = ROOT / "notebooks" / path.name
+        nbformat.write(build_exercise(notebook, made.parent), made)
+        print(f"built {made.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
     chosen = [Path(name).resolve() for name in sys.argv[1:]]
-    for path in chosen or sorted(ROOT.glob("notebooks/*.ipynb")):
+    for path in chosen or sorted([*ROOT.glob("notebooks/20_*.ipynb"), *ROOT.glob("solutions/*.ipynb")]):
         rebuild(path)
