@@ -126,7 +126,7 @@ def _note(number):
     if str(number) in passed:
         return remark
     passed[str(number)] = datetime.date.today().isoformat()
-    new = PROGRESS.with_suffix(".new")
+    new = PROGRESS.with_name("progress-new.json")
     try:
         new.write_text(json.dumps(passed, indent=1), "utf-8")
         os.replace(new, PROGRESS)
@@ -175,7 +175,7 @@ def hint(number):
             texts[step].value = f'<div role="status">{_written(HINTS[number][step])}</div>'
             steps[step + 1].disabled = False
         else:
-            solution.show(_solution_html(number))
+            solution.show(_unless_held_back(_solution_html, number))
 
     names = ("1. A nudge", "2. A stronger hint", "3. The solution")
     steps = [button(name, lambda step=step: press(step)) for step, name in enumerate(names)]
@@ -195,12 +195,9 @@ def reveal(number, insert=False):
         Put its code into a new cell below in place of showing it; only then is it saved with the notebook.
     """
     _exercise(number)
-    if insert:
-        code, closed = _solution(number)
-        if not closed:
-            get_ipython().set_next_input(code)
-            return _Shown([widgets.HTML("<p>The solution is in the cell below.</p>")], "Put into the cell below.")
-    return _revealed(_solution_html(number), "The solution: shown while the notebook is open, not saved with it.")
+    passing = _Passing()
+    passing.show(_unless_held_back(_inserted if insert else _solution_html, number))
+    return _Shown([passing.widget], "The solution: shown while the notebook is open, not saved with it.")
 
 
 def explain(number):
@@ -208,60 +205,63 @@ def explain(number):
     _exercise(number)
     answer = _Passing()
     ask = button(
-        "Show a model answer", lambda: answer.show(_tagged_html(number, "model answer")), align_self="flex-start"
+        "Show a model answer",
+        lambda: answer.show(_unless_held_back(_tagged_html, number, "model answer")),
+        align_self="flex-start",
     )
     return _Shown([ask, answer.widget], "A model answer: shown at the press of a button.")
 
 
-def _revealed(text, said):
-    passing = _Passing()
-    passing.show(text)
-    return _Shown([passing.widget], said)
+class NotReleasedError(Exception):
+    """Why a solution may not be seen."""
+
+
+def _unless_held_back(make, *arguments):
+    try:
+        return make(*arguments)
+    except NotReleasedError as why:
+        return f"<p><b>Not released yet: {html.escape(str(why))}</b></p>"
 
 
 def _solution_html(number):
-    code, closed = _solution(number)
-    if closed:
-        return f"<p><b>{html.escape(closed)}</b></p>"
     insert = f"<p>To have it in a cell of your own, run <code>reveal({number}, insert=True)</code>.</p>"
-    return f"<pre>{html.escape(code)}</pre>{_tagged_html(number, 'explanation')}{insert}"
+    return f"<pre>{html.escape(_code(number))}</pre>{_tagged_html(number, 'explanation')}{insert}"
 
 
-def _solution(number):
-    """The code of a solution, and why it may not be seen, or ""."""
-    cells, closed = _opened(number)
-    sources = [cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"]) for cell in cells]
-    with_solution = [source.splitlines() for source in sources if BEGIN in source]
-    keep = [
-        [line for line in lines if line.strip() not in (BEGIN, END) and not line.endswith(STUB)]
-        for lines in with_solution
-    ]
-    return "\n\n\n".join("\n".join(lines) for lines in keep), closed
+def _inserted(number):
+    get_ipython().set_next_input(_code(number))
+    return "<p>The solution is in the cell below.</p>"
+
+
+def _code(number):
+    """The cells of a solution that the learner is to write, without markers and stubs."""
+    sources = ["".join(cell["source"]) for cell in _cells(number)]
+    solved = [source.splitlines() for source in sources if BEGIN in source]
+    kept = [[line for line in lines if line.strip() not in (BEGIN, END) and STUB not in line] for lines in solved]
+    return "\n\n\n".join("\n".join(lines) for lines in kept)
 
 
 def _tagged_html(number, tag):
-    cells, closed = _opened(number)
-    texts = ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", ())]
-    return f"<p><b>{html.escape(closed)}</b></p>" if closed else "".join(map(_written, texts))
+    texts = ["".join(cell["source"]) for cell in _cells(number) if tag in cell["metadata"].get("tags", ())]
+    return "".join(map(_written, texts))
 
 
-def _opened(number):
-    """The cells of a solution, and why they may not be seen, or ""."""
+def _cells(number):
+    """The cells of a solution notebook, unless the teacher keeps the folder or has set a date that is to come."""
     path = next(SOLUTIONS.glob(f"ex_{number}_*.ipynb"), None)
     if path is None:
-        return [], "Not released yet: your teacher has the solutions."
+        raise NotReleasedError("your teacher has the solutions.")
     if (release := SOLUTIONS / RELEASE).exists():
         text = release.read_text("utf-8").strip()
         try:
             day = datetime.date.fromisoformat(text)
         except ValueError:
-            return (
-                [],
-                f"Not released yet: solutions/{RELEASE} should have a date such as 2026-12-24, and has {text[:40]!r}.",
-            )
+            raise NotReleasedError(
+                f"{release.name} should have a date such as 2026-12-24, and has {text[:40]!r}."
+            ) from None
         if datetime.date.today() < day:
-            return [], f"Not released yet: the solutions open on {day.day} {day:%B %Y}."
-    return json.loads(path.read_text("utf-8"))["cells"], ""
+            raise NotReleasedError(f"the solutions open on {day.day} {day:%B %Y}.")
+    return json.loads(path.read_text("utf-8"))["cells"]
 
 
 def _written(text):

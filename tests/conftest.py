@@ -1,5 +1,6 @@
 """What the tests share: where the course is, a real Chromium, and a real JupyterLab on a copy of the notebooks."""
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -45,6 +46,14 @@ def browser():
         browser.close()
 
 
+def load_tool(name):
+    """The module tools/name.py, which is no package's."""
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
 def run_jupyter(*arguments):
     """A command of Jupyter's, with the course's settings, as make runs it."""
     environment = os.environ | {"JUPYTER_CONFIG_PATH": str(ROOT / "tools" / "jupyter")}
@@ -52,11 +61,12 @@ def run_jupyter(*arguments):
 
 
 class Lab:
-    """A running JupyterLab on a copy of the notebooks: as `make lab` starts it, or a stock one."""
+    """A running JupyterLab on a copy of notebooks and solutions: as `make lab` starts it, or a stock one."""
 
     def __init__(self, folder, stock=False):
         self.folder, self.stock = folder, stock
-        shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+        for name in ("notebooks", "solutions"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("progress*"))
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

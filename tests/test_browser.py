@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import itertools
+import json
 import re
 import shutil
 import time
@@ -12,14 +13,15 @@ import nbformat
 import numpy as np
 import oracle
 import pytest
-from conftest import ROOT, run_jupyter
+from conftest import ROOT, load_tool, run_jupyter
 from matplotlib import colormaps
 from PIL import Image
 
-from qkvlib import AttentionPanel, chapter
+from qkvlib import AttentionPanel, chapter, exercises
 from qkvlib.panels import describe
 
 pytestmark = pytest.mark.browser
+notebooks = load_tool("notebooks")
 COPIES = itertools.count()
 LESSON = "20_4_attention_on_a_sequence.ipynb"
 VIRIDIS = colormaps["viridis"](np.arange(256), bytes=True)[:, :3].astype(int)
@@ -34,6 +36,7 @@ class Page:
         if (ROOT / "notebooks" / name).exists():  # a copy of its own, since JupyterLab saves what is open now and then
             original, name = ROOT / "notebooks" / name, f"{next(COPIES)}_{name}"
             shutil.copy(original, lab.folder / "notebooks" / name)
+        self.name = name
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.goto(f"{lab.url}/lab/tree/notebooks/{name}?token=t{layout}")
@@ -483,13 +486,14 @@ def test_saved_closed_and_reopened_it_shows_the_last_picture_and_so_does_an_expo
 
 
 SECTIONS = sorted(path.name for path in ROOT.glob("notebooks/20_*.ipynb"))
+EXERCISES = sorted(path.name for path in ROOT.glob("notebooks/ex_*.ipynb"))
 UNNAMED = """panel => [...panel.querySelectorAll('[role=slider], input, select, button, textarea')]
     .filter(it => it.offsetParent && !it.closest('.jp-CodeMirrorEditor')).filter(it => {
         const label = it.getAttribute('aria-label') || it.labels?.[0]?.textContent || it.textContent || it.title;
         return !label?.trim() || it.tabIndex < 0; }).map(it => it.outerHTML.slice(0, 200))"""
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("name", SECTIONS + [name for name in EXERCISES if not name.startswith("ex_4")])  # no slider
 def test_a_section_runs_and_its_panels_answer_keys(lab, browser, name):
     opened = Page(lab, browser, name)
     opened.page.keyboard.press("Control+b")  # fold the file browser
@@ -580,3 +584,96 @@ def test_exports_of_all_sections_show_their_pictures_without_kernel_or_network(b
         assert shown == [[True, caption] for caption in captions] != []
         assert page.locator("figcaption").all_inner_texts() == captions
         page.close()
+
+
+def open_exercise(lab, browser, name):
+    opened = Page(lab, browser, name)
+    for _ in range(4):  # as in Page.run_all; not every exercise has a slider
+        opened.menu("Run", "[data-command='runmenu:run-all']")
+        opened.page.wait_for_timeout(6000)
+        if opened.page.get_by_text("Show a model answer").count():
+            return opened
+    raise AssertionError(f"{name} did not run")
+
+
+def code_cell(opened, source):
+    """Write a cell at the end of the notebook, run it, and return its output area."""
+    cells = opened.page.locator(".jp-Notebook .jp-Cell")
+    cells.last.scroll_into_view_if_needed()
+    cells.last.click()
+    opened.page.keyboard.press("Escape")
+    opened.page.keyboard.press("b")
+    opened.page.keyboard.press("Enter")
+    opened.page.keyboard.insert_text(source)
+    opened.page.keyboard.press("Control+Enter")
+    return opened.page.locator(".jp-CodeCell").last
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_help_opens_step_by_step_and_a_saved_exercise_has_no_line_of_the_solution(lab, browser, name, monkeypatch):
+    monkeypatch.setattr(exercises, "SOLUTIONS", ROOT / "solutions")
+    opened = open_exercise(lab, browser, name)
+    assert opened.page.get_by_text(re.compile("Traceback|Error displaying widget")).count() == 0
+    panel = opened.page.locator(".qkv-panel:has(button:has-text('1. A nudge'))")
+    panel.scroll_into_view_if_needed()
+    steps = [
+        panel.get_by_role("button", name=words) for words in ("1. A nudge", "2. A stronger hint", "3. The solution")
+    ]
+    said = panel.locator("[role=status]:visible")
+    assert [step.is_enabled() for step in steps] == [True, False, False]
+    for number, step in enumerate(steps):
+        step.focus()
+        opened.page.keyboard.press("Enter")
+        said.nth(number).get_by_text(re.compile(r"\w+")).first.wait_for()
+    code = panel.locator("pre").inner_text()
+    answer = opened.page.locator(".qkv-panel:has(button:has-text('Show a model answer'))")
+    answer.get_by_role("button").press("Enter")
+    answer.locator("[role=status] p").first.wait_for()
+    everything = opened.page.locator(".qkv-panel")
+    assert [everything.nth(i).evaluate(UNNAMED) for i in range(everything.count())] == [[]] * everything.count()
+
+    solved = nbformat.read(ROOT / "solutions" / name, 4)
+    assert code == exercises._code(int(name[3]))
+    opened.page.wait_for_timeout(1000)
+    opened.page.keyboard.press("Control+s")
+    opened.page.wait_for_selector(".jp-mod-current:not(.jp-mod-dirty) .lm-TabBar-tabLabel")
+    saved = nbformat.read(next(lab.folder.glob(f"notebooks/{opened.name}")), 4)
+    assert saved.metadata.widgets
+    assert notebooks.leaks(saved, solved) == []
+    assert opened.errors == []
+    opened.page.close()
+
+
+LOOP = """def cross_attention(*a):
+    while True:
+        print("again")
+check(3, cross_attention)"""
+EXIT = """def cross_attention(*a):
+    exit()
+check(3, cross_attention)"""
+
+
+def test_a_learner_loops_exits_takes_the_solution_and_passes(lab, browser):
+    progress = lab.folder / "notebooks" / "progress.json"
+    assert not progress.exists()
+    opened = open_exercise(lab, browser, "ex_3_cross_attention.ipynb")
+    code_cell(opened, LOOP).get_by_text("it took longer than 5 seconds and was stopped").wait_for(timeout=20_000)
+    code_cell(opened, EXIT).get_by_text("it called exit(), which would end").wait_for()
+    before = opened.page.locator(".jp-CodeCell").count()
+    code_cell(opened, "reveal = __import__('qkvlib').reveal; reveal(3, insert=True)")
+    inserted = opened.page.locator(".jp-CodeCell").nth(before + 1)
+    inserted.get_by_text("def cross_attention(decoder, encoder, W_Q, W_K, W_V):").wait_for()
+    inserted.locator(".cm-content").click()
+    opened.page.keyboard.press("Control+Enter")
+    inserted.get_by_text(re.compile(r"\[\d+\]:")).first.wait_for()
+    code_cell(opened, "check(3, cross_attention)").get_by_text("Exercise 3, Cross-attention: passed").wait_for()
+    assert list(json.loads(progress.read_text())) == ["3"]
+    opened.page.close()
+
+    index = Page(lab, browser, "20_9_exercises.ipynb")
+    index.run_all()
+    row = index.page.locator(".qkv-panel tr", has_text="Cross-attention")
+    row.get_by_text(re.compile(r"✔ passed on \d{4}-\d\d-\d\d")).wait_for(state="attached")
+    assert index.page.locator(".qkv-panel td", has_text="not yet").count() == 5
+    index.page.close()
+    progress.unlink()

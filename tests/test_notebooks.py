@@ -1,6 +1,5 @@
 """The notebooks are committed executed and clean, so that nbval has numbers to compare."""
 
-import importlib.util
 import itertools
 import re
 import subprocess
@@ -11,16 +10,15 @@ import nbformat
 import numpy as np
 import oracle
 import pytest
-from conftest import ROOT
+from conftest import ROOT, load_tool
 
-from qkvlib import chapter
+from qkvlib import chapter, tasks
+from qkvlib.exercises import BEGIN, END, STUB
 
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
 NAMES = [path.name for path in NOTEBOOKS]
 
-spec = importlib.util.spec_from_file_location("notebooks_tool", ROOT / "tools" / "notebooks.py")
-tool = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(tool)
+tool = load_tool("notebooks")
 
 
 def faults(notebook):
@@ -44,7 +42,7 @@ def faults(notebook):
 
 def shows_something(source):
     """Whether a cell prints, or ends in an expression."""
-    last = source.rstrip().splitlines()[-1]
+    last = [line for line in source.splitlines() if line.strip() and not line.startswith("#")][-1]
     ends_in_expression = not last.startswith((" ", "_ =", "import ", "from ", "def ")) and " = " not in last
     return "print(" in source or ends_in_expression
 
@@ -171,6 +169,104 @@ def test_neighbours_link_to_each_other():
 def test_spelling_is_british_throughout(path):
     text = prose(read(path)).lower()
     assert re.findall(r"\b(?:color|colors|normalize\w*|center\w*|neighbor\w*|behavior\w*|license)\b", text) == []
+
+
+EXERCISES = sorted(ROOT.glob("solutions/*.ipynb"))
+
+
+@pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.name)
+def test_an_exercise_is_its_solution_with_the_solution_cut_out(path):
+    solved, committed = read(path), read(ROOT / "notebooks" / path.name)
+    built = tool.without_solution(solved)
+    assert [(cell.id, cell.cell_type, cell.source, cell.metadata) for cell in committed.cells] == [
+        (cell.id, cell.cell_type, cell.source, cell.metadata) for cell in built.cells
+    ]  # nbval compares the outputs
+    assert tool.leaks(committed, solved) == []
+    stubs = [cell for cell in committed.cells if STUB in cell.source]
+    assert len(stubs) == sum(BEGIN in cell.source for cell in solved.cells) > 0
+    assert {cell.metadata.tags[0] for cell in solved.cells if cell.metadata.get("tags")} == {
+        "explanation", "model answer",
+    }  # fmt: skip
+
+
+def test_there_are_six_exercises_and_no_other():
+    names = [path.name for path in sorted(ROOT.glob("notebooks/ex_*.ipynb"))]
+    assert names == [path.name for path in EXERCISES]
+    assert [name[:5] for name in names] == [f"ex_{i}_" for i in range(1, 7)]
+
+
+@pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.name)
+def test_an_exercise_has_its_parts_in_order(path):
+    notebook, number = read(ROOT / "notebooks" / path.name), int(path.name[3])
+    text, exercise = prose(notebook), tasks.EXERCISES[number]
+    assert text.startswith(f"# Exercise {number}: {exercise.title}\n")
+    assert f"*{exercise.difficulty.capitalize()}, about {exercise.minutes} minutes." in text
+    parts = ("**Why it matters.**", "**The task.**", "Experiment first", "Your turn", "## Help", "## Explain it")
+    found = [text.find(part) for part in parts]
+    assert -1 not in found == sorted(found)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert re.search(r"Panel\(|ParameterCounter\(", code)
+    assert f"check({number}, {', '.join(exercise.answers)})" in code
+    assert f"hint({number})" in code
+    assert f"explain({number})" in code
+    check = next(cell for cell in notebook.cells if cell.id == "check")
+    shown = check.outputs[0].data["text/plain"].splitlines()
+    assert [line.partition(": ")[2] for line in shown] == ["not attempted yet"] * len(shown)
+    assert read(path).cells[-1].source == notebook.cells[-1].source
+    index = prose(read(ROOT / "notebooks" / "20_9_exercises.ipynb"))
+    row = rf"\| {number} \| \[.+\]\({path.name}\).*\| {exercise.difficulty} \| {exercise.minutes} \|"
+    assert re.search(row, index)
+
+
+def solution_notebook(*sources, tag=None):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    if tag:
+        cells.append(nbformat.v4.new_markdown_cell("The reason why it is so.", metadata={"tags": [tag]}))
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+SOLVED = f"x = ...  {STUB}\n{BEGIN}\nx = 40 + 2\n{END}"
+
+
+def test_the_build_cuts_solutions_and_tagged_cells(tmp_path):
+    solved = solution_notebook(SOLVED, f"def f():\n    y = ...\n    {BEGIN}\n    y = 'secret'\n    {END}\n    return y",
+                               "f(), x", tag="explanation")  # fmt: skip
+    built = tool.build_exercise(solved, tmp_path)
+    assert [cell.source for cell in built.cells] == [
+        f"x = ...  {STUB}",
+        "def f():\n    y = ...\n    return y",
+        "f(), x",
+    ]
+    assert built.cells[2].outputs[0].data["text/plain"] == "(Ellipsis, Ellipsis)"
+    assert BEGIN in solved.cells[0].source
+
+
+@pytest.mark.parametrize(
+    ("sources", "says"),
+    [
+        (["x = 1"], "no solution between"),
+        ([f"{BEGIN}\nx = 1"], "a marker stands alone"),
+        ([f"x = 1\n{END}"], "a marker stands alone"),
+        ([SOLVED, f"{END}\n{BEGIN}"], "a marker stands alone"),
+        ([f"{BEGIN}\n{BEGIN}\nx = 40 + 2\n{END}\n{END}"], "a marker stands alone"),
+        ([SOLVED, "# x = 40 + 2"], r"has lines of the solution: \['x = 40 \+ 2'\]"),
+        ([SOLVED, "print(f'x = 40 {chr(43)} 2')"], r"has lines of the solution: \['x = 40 \+ 2'\]"),
+        ([SOLVED, "# The reason why it is so."], r"has lines of the solution: \['The reason why it is so.'\]"),
+    ],
+)
+def test_the_build_fails_where_a_solution_would_be_seen(sources, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        tool.build_exercise(solution_notebook(*sources, tag="explanation" if "reason" in says else None), tmp_path)
+
+
+def test_a_solution_in_metadata_or_escaped_in_html_is_seen():
+    solved = solution_notebook(f"{BEGIN}\nif x < 1 and y:\n    pass\n{END}")
+    exercise = solution_notebook("1")
+    exercise.metadata["note"] = {"deep": ["if x < 1 and y:"]}
+    assert tool.leaks(exercise, solved) == ["if x < 1 and y:"]
+    exercise = solution_notebook("1")
+    exercise.cells[0].outputs = [nbformat.v4.new_output("display_data", {"text/html": "<p>if x &lt; 1 and y:</p>"})]
+    assert tool.leaks(exercise, solved) == ["if x < 1 and y:"]
 
 
 def strip_output(notebook):
