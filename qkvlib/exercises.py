@@ -28,8 +28,8 @@ _MARKS = {RIGHT: "✔", WRONG: "✘", UNTRIED: "○"}
 class Report:
     """What `check` found. A notebook shows it; ``passed`` says whether all was right."""
 
-    def __init__(self, number, findings, remark=""):
-        self.number, self.findings, self.remark = number, findings, remark
+    def __init__(self, number, findings):
+        self.number, self.findings, self.remark = number, findings, ""
         states = {finding.state for finding in findings}
         self.passed = states == {RIGHT}
         self.verdict = "passed" if self.passed else UNTRIED if states == {UNTRIED} else "not yet"

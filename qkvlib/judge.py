@@ -52,22 +52,22 @@ def function(answer, task):
     if answer is ...:
         return Finding(task.name, UNTRIED)
     if not callable(answer):
-        return _wrong(task, f"expected the function itself, without brackets behind its name, got {_kind(answer)}")
+        return wrong(task.name, f"expected the function itself, without brackets behind its name, got {_kind(answer)}")
     asked, values, remarks = _over_cases(answer) if task.cases else answer, [], {}
     for arguments in task.probes:
         came = trial.call(asked, *arguments)
         remarks |= dict.fromkeys(came.remarks)
         if came.trouble:
             fits = re.search("matmul|aligned|broadcast|mismatch|inhomogeneous", str(came.error))
-            return _wrong(task, came.trouble + f". {_ADVICE}" * bool(fits), remarks)
+            return wrong(task.name, came.trouble + f". {_ADVICE}" * bool(fits), remarks)
         if _unfinished(came.value):
             return Finding(task.name, UNTRIED)
         if malformed := _malformed(task, came.value):
-            return _wrong(task, malformed, remarks)
+            return wrong(task.name, malformed, remarks)
         values.append(_results(task, came.value))
     says, comparisons = _compare(task, values)
     if says:
-        return _wrong(task, says, remarks, comparisons)
+        return wrong(task.name, says, remarks, comparisons)
     return Finding(task.name, RIGHT, " ".join(remarks), comparisons if task.shown else ())
 
 
@@ -76,7 +76,7 @@ def each(name, expected, cases, mistakes):
 
     ``expected`` and the mistakes are functions of one case.
     """
-    spread = tuple((says, _over_cases(wrong)) for says, wrong in mistakes)
+    spread = tuple((says, _over_cases(mistake)) for says, mistake in mistakes)
     return Task(name, (f"what {name} returns",), _over_cases(expected), ((cases,),), spread, cases=True)
 
 
@@ -88,8 +88,10 @@ def _over_cases(function):
     return called
 
 
-def _wrong(task, says, remarks=(), comparisons=()):
-    return Finding(task.name, WRONG, " ".join([_sentence(says), *remarks]), comparisons)
+def wrong(name, says, remarks=(), comparisons=()):
+    """The finding that a part is wrong; what is said becomes a sentence."""
+    says = says if says.endswith((".", "?")) else f"{says}."
+    return Finding(name, WRONG, " ".join([says, *remarks]), comparisons)
 
 
 def _malformed(task, value):
@@ -114,8 +116,8 @@ def _compare(task, values):
         return "", tuple(comparisons)
     at = next(at for at, found in enumerate(faults[i]) if found)
     shown = tuple(comparison for comparison in comparisons if comparison[0] == task.returns[at])
-    for says, wrong in task.mistakes:
-        made = {i: _results(task, wrong(*task.probes[i])) for i in failing}
+    for says, mistake in task.mistakes:
+        made = {i: _results(task, mistake(*task.probes[i])) for i in failing}
         if all(_alike(values[i][at], made[i][at]) and not _alike(made[i][at], wanted[i][at]) for i in failing):
             return says, shown
     if i > 0 and all(map(_alike, values[i], values[0])):
@@ -200,7 +202,3 @@ def _kind(value):
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {len(value)}"
     return f"{type(value).__name__} {str(value)[:40]!r}"
-
-
-def _sentence(text):
-    return text if text.endswith((".", "?")) else f"{text}."

@@ -91,7 +91,7 @@ def _identity(W):
         says = "the scores stay as they were, for it only turns or flips the vectors; but it does so to the values too"
     else:
         says = "it does not leave a vector as it is. What must stand on the diagonal, and what beside it?"
-    return Finding("W", WRONG, f"{says}.".replace("?.", "?"))
+    return judge.wrong("W", says)
 
 
 # 2: one number for a query and a key
@@ -126,17 +126,11 @@ _FAVOURITES = Task(
 
 
 def _most(answer):
-    value, problem = _number("most", answer)
-    if value is None:
-        return Finding("most", *problem)
-    if value == 2:
-        return Finding("most", RIGHT)
-    says = {
+    return _count("most", answer, 2, {
         1: "There can be more: let one query be positive and another one negative",
         3: "Three were never all favourites at once. Look again: a tie (q = 0, or two equal keys) is no favourite",
         4: "Every word has a favourite, but different words may have the same one. Count the columns that win a row",
-    }.get(value, "Count in the picture the columns that have the largest weight of some row")
-    return Finding("most", WRONG, says + ".")
+    }, "Count in the picture the columns that have the largest weight of some row")  # fmt: skip
 
 
 # 3: cross-attention
@@ -206,7 +200,7 @@ def _ratio(name, answer, right, other):
         says = "Nearly. Give three digits after the point"
     elif abs(value / right - 100) < 0.1:
         says = "Counted in the wrong unit: per cent. How many times as many are there?"
-    return Finding(name, WRONG, says + ".")
+    return judge.wrong(name, says)
 
 
 def _grows(answer):
@@ -220,7 +214,7 @@ def _grows(answer):
         says = "a longer sequence gives more scores and weights, but those are computed. Which numbers are learned?"
     elif said == "dense":
         says = "the layer takes one position at a time, as the projections do"
-    return Finding("grows", WRONG, f"{says}.".replace("?.", "?"))
+    return judge.wrong("grows", says)
 
 
 # 5: the backward pass. Expected is always what finite differences give, never a formula.
@@ -319,20 +313,14 @@ def _self_weights(answer):
         )  # fmt: skip
         found = [says for says, wrong in mistakes if np.allclose(got, wrong, atol=0.0006, rtol=1e-3)]
         says = [*found, "look at the diagonal of the weights of 20.6: row and column of the same word"][0]
-    return Finding(name, WRONG, f"{says}.".replace("?.", "?"))
+    return judge.wrong(name, says)
 
 
 def _how_many(answer):
-    value, problem = _number("how_many", answer)
-    if value is None:
-        return Finding("how_many", *problem)
-    if value == 0:
-        return Finding("how_many", RIGHT)
-    says = {
+    return _count("how_many", answer, 0, {
         1: 'You may think of "down", whose weight on itself is the largest of the four. Is it more than half?',
         4: "Each word has some weight on itself. Mostly means more than half",
-    }.get(value, "Mostly means more than half: compare each of the four weights with 0.5")
-    return Finding("how_many", WRONG, f"{says}.".replace("?.", "?"))
+    }, "Mostly means more than half: compare each of the four weights with 0.5")  # fmt: skip
 
 
 def _matrices(W_Q, W_K):
@@ -343,7 +331,7 @@ def _matrices(W_Q, W_K):
         weights = attention(s.X, W_Q, W_K, s.W_V).weights
         turned = attention(s.X, W_K, W_Q, s.W_V).weights
     except (ValueError, TypeError) as error:
-        return Finding(name, WRONG, f"{error}.")
+        return judge.wrong(name, str(error))
     own, favourite = weights[_SELF, _SELF], int(weights[_SELF].argmax())
     if own > 0.5:
         return Finding(name, RIGHT, f'"down" gives itself {own:.3f}.')
@@ -355,7 +343,7 @@ def _matrices(W_Q, W_K):
     elif any(weights[i, i] > 0.5 for i in range(4)):
         at = next(i for i in range(4) if weights[i, i] > 0.5)
         says = f'"{s.words[at]}" looks mostly at itself, but "down" was asked for, and gives itself {own:.3f}'
-    return Finding(name, WRONG, f"{says}.")
+    return judge.wrong(name, says)
 
 
 def _others(scores, i):
@@ -407,6 +395,14 @@ def _number(name, answer):
     if matrix is not None and (matrix.shape != () or isinstance(answer, bool)):
         return None, (WRONG, f"expected one number, got {answer!r}.")
     return matrix if matrix is None else float(matrix), problem
+
+
+def _count(name, answer, right, known, otherwise):
+    """Judge a number that was counted; ``known`` has what to say of the wrong ones that can be guessed."""
+    value, problem = _number(name, answer)
+    if value is None:
+        return Finding(name, *problem)
+    return Finding(name, RIGHT) if value == right else judge.wrong(name, known.get(value, otherwise))
 
 
 _WITHOUT, _WITH = 98304 / 32768, 98304 / 32832

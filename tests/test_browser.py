@@ -49,17 +49,20 @@ class Page:
         for command in commands:
             self.page.click(f".lm-Menu-item{command}")
 
-    def run_all(self):
-        handles = self.page.locator(".qkv-panel .noUi-handle")
-        for _ in range(4):  # a busy kernel may only be starting: what counts is a panel
+    def run_until(self, sign):
+        """Run all, again where JupyterLab dropped it: a busy kernel may only be starting."""
+        for _ in range(4):
             self.menu("Run", "[data-command='runmenu:run-all']")
             for _ in range(40):
                 self.page.wait_for_timeout(500)
-                if handles.count():
+                if sign.count():
                     break
-            if handles.count():
+            if sign.count():
                 break
-        handles.first.wait_for(timeout=60_000)
+        sign.first.wait_for(timeout=60_000)
+
+    def run_all(self):
+        self.run_until(self.page.locator(".qkv-panel .noUi-handle"))
         self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000)
         self.show()
 
@@ -588,12 +591,8 @@ def test_exports_of_all_sections_show_their_pictures_without_kernel_or_network(b
 
 def open_exercise(lab, browser, name):
     opened = Page(lab, browser, name)
-    for _ in range(4):  # as in Page.run_all; not every exercise has a slider
-        opened.menu("Run", "[data-command='runmenu:run-all']")
-        opened.page.wait_for_timeout(6000)
-        if opened.page.get_by_text("Show a model answer").count():
-            return opened
-    raise AssertionError(f"{name} did not run")
+    opened.run_until(opened.page.get_by_text("Show a model answer"))  # not every exercise has a slider
+    return opened
 
 
 def code_cell(opened, source):
@@ -660,7 +659,7 @@ def test_a_learner_loops_exits_takes_the_solution_and_passes(lab, browser):
     code_cell(opened, LOOP).get_by_text("it took longer than 5 seconds and was stopped").wait_for(timeout=20_000)
     code_cell(opened, EXIT).get_by_text("it called exit(), which would end").wait_for()
     before = opened.page.locator(".jp-CodeCell").count()
-    code_cell(opened, "reveal = __import__('qkvlib').reveal; reveal(3, insert=True)")
+    code_cell(opened, "from qkvlib import reveal\nreveal(3, insert=True)")
     inserted = opened.page.locator(".jp-CodeCell").nth(before + 1)
     inserted.get_by_text("def cross_attention(decoder, encoder, W_Q, W_K, W_V):").wait_for()
     inserted.locator(".cm-content").click()

@@ -12,7 +12,7 @@ import oracle
 import pytest
 from conftest import ROOT
 
-from qkvlib import chapter, check, exercises, explain, hint, progress, reveal, trial
+from qkvlib import chapter, check, exercises, explain, hint, progress, reveal, tasks, trial
 from qkvlib.judge import RIGHT, UNTRIED, WRONG, Task
 from qkvlib.tasks import EXERCISES
 
@@ -512,8 +512,6 @@ def test_solutions_pass_twice_and_dots_are_not_attempted(number):
 @pytest.mark.parametrize("number", EXERCISES)
 def test_every_listed_mistake_is_heard_by_its_name(number):
     """Each mistake gives other numbers than the right answer and than the mistakes listed before it."""
-    from qkvlib import tasks
-
     named = {"attention_by_hand": tasks._HAND, "favourites": tasks._FAVOURITES, "cross_attention": tasks._CROSS,
              "attention_parameters": tasks._ATTENTION_COUNT, "dense_parameters": tasks._DENSE_COUNT,
              "mostly_itself": tasks._MOSTLY} | {step.name: step for step in tasks._STEPS}  # fmt: skip
@@ -529,7 +527,7 @@ def test_no_message_has_a_line_of_the_solution():
     for number, cases in ((1, BY_HAND), (3, CROSS)):
         name = EXERCISES[number].answers[0]
         said += [findings(tried(number, **{name: wrong}))[name].says for wrong, _ in cases]
-    said += [says for task in vars(sys.modules["qkvlib.tasks"]).values() if isinstance(task, Task)
+    said += [says for task in vars(tasks).values() if isinstance(task, Task)
              for says, _ in task.mistakes]  # fmt: skip
     for number in EXERCISES:
         (path,) = ROOT.glob(f"solutions/ex_{number}_*.ipynb")

@@ -259,6 +259,11 @@ def test_the_build_fails_where_a_solution_would_be_seen(sources, says, tmp_path)
         tool.build_exercise(solution_notebook(*sources, tag="explanation" if "reason" in says else None), tmp_path)
 
 
+def test_an_explanation_alone_is_no_solution():
+    with pytest.raises(ValueError, match="no solution between"):
+        tool.without_solution(solution_notebook("x = 1", tag="explanation"))
+
+
 def test_a_solution_in_metadata_or_escaped_in_html_is_seen():
     solved = solution_notebook(f"{BEGIN}\nif x < 1 and y:\n    pass\n{END}")
     exercise = solution_notebook("1")

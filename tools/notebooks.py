@@ -48,14 +48,14 @@ def without_solution(solved):
 
     Raises ValueError where there are no markers, or where they are not in pairs.
     """
+    if not any(BEGIN in cell.source or END in cell.source for cell in solved.cells):
+        raise ValueError(f"no solution between {BEGIN} and {END}")
     exercise = copy.deepcopy(solved)
     exercise.cells = [cell for cell in exercise.cells if not cell.metadata.get("tags")]
     for cell in exercise.cells:
         cell.source = re.sub(rf"\n?[ \t]*{BEGIN}\n.*?{END}", "", cell.source, flags=re.DOTALL)
         if BEGIN in cell.source or END in cell.source:
             raise ValueError(f"{cell.id}: a marker stands alone: every {BEGIN} needs one {END} behind it")
-    if len(secrets(solved)) == 0:
-        raise ValueError(f"no solution between {BEGIN} and {END}")
     return exercise
 
 
@@ -83,12 +83,7 @@ def strings(part):
 
 def build_exercise(solved, folder):
     """The executed exercise of a solution notebook; raises ValueError where it gives the solution away."""
-    exercise = without_solution(solved)
-    for cell in exercise.cells:
-        cell.pop("outputs", None)
-        if cell.cell_type == "code":
-            cell.outputs = []
-    exercise = execute(exercise, folder)
+    exercise = execute(without_solution(solved), folder)
     if found := leaks(exercise, solved):
         raise ValueError(f"the exercise has lines of the solution: {found}")
     return exercise
