@@ -17,6 +17,7 @@ def panel(*children):
     hook = ipywidgets.HTML(f'<img alt="" hidden src="data:," onerror="{escape(_SCRIPT)}">')
     stack = ipywidgets.VBox([style, *children, hook])
     stack.add_class("qkv-panel")
+    _listen(stack)
     _keep(stack)
     return stack
 
@@ -32,6 +33,18 @@ def close(widget):
     for part in (*getattr(widget, "children", ()), *filter(None, parts)):
         close(part)
     widget.close()
+
+
+def _listen(widget):
+    """Let each message be handled by the thread it was sent to.
+
+    ipykernel 7.4 hands a widget's messages to the thread that spoke for the widget last: one never touched has
+    only the main thread, and would be deaf while a cell runs. No public name leads to this; older kernels lack it.
+    """
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = lambda data, addressed: addressed
+    for part in getattr(widget, "children", ()):
+        _listen(part)
 
 
 def _keep(stack):

@@ -419,7 +419,7 @@ def test_while_a_cell_builds_figures_no_picture_of_500_is_blank_torn_or_mixed(la
     opened.show()
     opened.handle("W_Q row 1 column 1").focus()
     presses, began = 0, time.monotonic()
-    while opened.page.evaluate("seen.length") < 500 and time.monotonic() < began + 180:
+    while opened.page.evaluate("seen.length") < 500 and time.monotonic() < began + 400:
         opened.page.keyboard.press("ArrowRight" if presses % 400 < 200 else "ArrowLeft")
         opened.page.wait_for_timeout(20)
         presses += 1
