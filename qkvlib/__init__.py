@@ -1,7 +1,8 @@
 """Query/Key/Value attention, visible and playable: the names the notebooks use."""
 
-from qkvlib import chapter
+from qkvlib import chapter, grammar
 from qkvlib.exercises import check, explain, hint, progress, reveal
+from qkvlib.learning import TrainingPanel
 from qkvlib.maths import Attention, attention, project, softmax
 from qkvlib.panels import AttentionPanel
 from qkvlib.plots import Picture, heatmap
@@ -10,6 +11,6 @@ from qkvlib.sections import ArrowsPanel, OwnWords, ParameterCounter, ProjectionP
 
 __all__ = [
     "ArrowsPanel", "Attention", "AttentionPanel", "OwnWords", "ParameterCounter", "Picture", "ProjectionPanel",
-    "Switch", "attention", "chapter", "check", "explain", "heatmap", "hint", "predict", "progress", "project",
-    "reveal", "softmax",
+    "Switch", "TrainingPanel", "attention", "chapter", "check", "explain", "grammar", "heatmap", "hint", "predict",
+    "progress", "project", "reveal", "softmax",
 ]  # fmt: skip

@@ -113,10 +113,10 @@ class LivePicture:
         self._number += 1
         if self._painting:
             self._patches.value = self._patch()
-            _later(0.3, self._rest, self._number)
+            later(0.3, self._rest, self._number)
         else:
             self._image.value = self.png
-        _later(0.02, self._write)  # once the page has had the time to show the picture
+        later(0.02, self._write)  # once the page has had the time to show the picture
 
     def _rest(self, number):
         with self._lock:
@@ -188,10 +188,10 @@ class LivePicture:
                 text.set(text=was[0], color=was[1])
             del waiting[-4:]
             if waiting:
-                _later(0.01, some)
+                later(0.01, some)
 
-        if _loop():  # where none runs, as in a script, nothing is ever idle
-            _later(0, some)
+        if running_loop():  # where none runs, as in a script, nothing is ever idle
+            later(0, some)
 
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
@@ -320,16 +320,16 @@ def _ends(true):
     return places[0], places[-1] + 1
 
 
-def _loop():
+def running_loop():
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-def _later(seconds, call, *arguments):
+def later(seconds, call, *arguments):
     """Call later; at once where no event loop runs, as in a script."""
-    loop = _loop()
+    loop = running_loop()
     if loop:
         loop.call_later(seconds, call, *arguments)
     else:
