@@ -13,6 +13,7 @@ from qkvlib.plots import heatmap
 from qkvlib.training import METHODS, DivergedError, pattern_loss, small_random, train
 
 OWN = "drawn by me"
+WIDTH = "550px"  # of the controls: the picture then stands beside them on a small screen
 PAUSE = 0.03  # seconds between two steps: time to look, and for the kernel to hear that it shall stop
 # For four words: what each word shall look at.
 PATTERNS = {
@@ -78,7 +79,7 @@ class TrainingPanel(Panel):
     def _build_target(self):
         words, n = self._example.words, len(self._example.words)
         asked = widgets.HTML("<p><b>Where shall each word look?</b></p>")
-        self._choice = widgets.RadioButtons(options=[*self._patterns, OWN], layout={"width": "auto"})
+        self._choice = widgets.RadioButtons(options=[*self._patterns, OWN], layout={"width": WIDTH})
         self._choice.add_class("qkv-row")
         first = np.eye(n)[list(next(iter(self._patterns.values())))].ravel()
         self._cells = [self._cell(i // n, i % n, value) for i, value in enumerate(first)]
@@ -97,11 +98,18 @@ class TrainingPanel(Panel):
             return kind(value=value, description=name, layout={"width": f"{width}px"},
                         style={"description_width": "initial"}, **options)  # fmt: skip
 
-        self._method = field(widgets.Dropdown, method, "method", 190, options=METHODS)
+        self._method = field(widgets.Dropdown, method, "method", 146, options=METHODS)
+        self._method.add_class("qkv-cell")  # its options say what it is for; a screen reader says "method"
         self._rate = field(widgets.FloatText, rate, "learning rate", 150, step=0.1)
-        self._seed = field(widgets.BoundedIntText, seed, "seed", 95, min=0, max=9999)
-        self._size = field(widgets.FloatText, size, "start size", 130, step=0.1)
-        wrap = {"flex_flow": "row wrap", "overflow": "visible", "grid_gap": "4px"}
+        self._seed = field(widgets.BoundedIntText, seed, "seed", 92, min=0, max=9999)
+        self._size = field(widgets.FloatText, size, "start size", 128, step=0.1)
+        wrap = {
+            "flex_flow": "row wrap",
+            "align_items": "center",
+            "overflow": "visible",
+            "grid_gap": "4px",
+            "width": WIDTH,
+        }
         return (widgets.HBox([self._method, self._rate, self._seed, self._size], layout=wrap),)
 
     def _build_player(self):
@@ -109,8 +117,9 @@ class TrainingPanel(Panel):
         self._play_button.icon = "play"
         buttons = [self._play_button, button("Step", self.step), button("Reset", self.reset)]
         self._progress = widgets.IntProgress(0, min=0, max=self._steps, layout={"width": "200px"})
-        self._scrub = widgets.IntSlider(0, min=0, max=0, description="step shown", layout={"width": "470px"})
-        self._said = widgets.HTML()
+        # Its range stays: a page whose slider gets another one sends the value back, as if it had been dragged.
+        self._scrub = widgets.IntSlider(0, min=0, max=self._steps, description="step shown", layout={"width": "470px"})
+        self._said = widgets.HTML(layout={"width": WIDTH})
         row = widgets.HBox([*buttons, self._progress], layout={"grid_gap": "4px", "overflow": "visible"})
         return row, self._scrub, self._said
 
@@ -237,9 +246,7 @@ class TrainingPanel(Panel):
 
     def _show(self, at):
         self._at, self._moving = at, True
-        with self._scrub.hold_sync():
-            self._scrub.max = len(self.states) - 1
-            self._scrub.value = at
+        self._scrub.value = at
         self._progress.value = len(self.states) - 1
         self._moving = False
         self._redraw()
@@ -248,8 +255,7 @@ class TrainingPanel(Panel):
         if not self._moving:
             with self._lock:
                 self.pause()
-                self._at = min(change["new"], len(self.states) - 1)
-                self._redraw()
+                self._show(min(change["new"], len(self.states) - 1))
 
     def _matrices(self):
         state = self.states[self._at]
@@ -270,7 +276,7 @@ class TrainingPanel(Panel):
         self._axes.tick_params(labelsize=9)
         if bound is not None:
             self._axes.axhline(bound, color="#8f3400", linewidth=1.5, linestyle=(0, (5, 2)))
-            self._axes.text(self._steps, bound, f"cannot be less than {bound:.2f}", ha="right", va="top", fontsize=9,
+            self._axes.text(self._steps, bound, f"cannot be less than {bound:.2f}", ha="right", va="bottom", fontsize=9,
                             color="#8f3400")  # fmt: skip
         (self._curve,) = self._axes.plot([], [], color="#0b3d91", linewidth=2, marker="o", markersize=7)
         return figure, [*(artist for drawn in self._heatmaps.values() for artist in drawn.artists), self._curve]

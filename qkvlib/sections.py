@@ -171,7 +171,8 @@ class Switch:
         self._choice.observe(lambda change: self._show(), "value")
         self._choice.add_class("qkv-row")
         asked = widgets.HTML(f"<p><b>{html.escape(question)}</b></p>")
-        self.widget = page.panel(widgets.HBox([asked, self._choice]), self._place)
+        row = widgets.HBox([asked, self._choice], layout={"align_items": "center"})
+        self.widget = page.panel(row, self._place)
         self._show()
 
     def _show(self):
