@@ -170,7 +170,7 @@ def _steps(values, loss, learn, tied, method, options):
         value, wanted = loss(attended)
         if not np.isfinite(value):
             raise _diverged(step, f"the loss is {value}", method.rate)
-        yield State(step, value, **{name: array.copy() for name, array in values.items()}, attention=attended)
+        yield State(step, value, **values, attention=attended)
         gradients = attention_gradients(**values, **wanted, **options)._asdict()
         if tied:
             gradients["W_Q"] = gradients["W_Q"] + gradients["W_K"]

@@ -19,6 +19,7 @@ from PIL import Image
 
 from qkvlib import AttentionPanel, chapter, exercises
 from qkvlib.panels import describe
+from qkvlib.training import pattern_loss, small_random, train
 
 pytestmark = pytest.mark.browser
 notebooks = load_tool("notebooks")
@@ -511,9 +512,13 @@ def test_a_section_runs_and_its_panels_answer_keys(lab, browser, name):
         canvas.wait_for()
         assert canvas.count() == 1
         before, handle = canvas.evaluate("it => it.toDataURL()"), panel.locator("[role=slider]").first
+        steps = panel.get_by_role("button", name="Step", exact=True)
+        for _ in range(2 * steps.count()):  # there, the slider only goes back through what happened
+            steps.click()
         handle.focus()
         opened.page.keyboard.press("ArrowLeft")
-        opened.page.keyboard.press("PageDown")
+        if not steps.count():
+            opened.page.keyboard.press("PageDown")
         for _ in range(100):
             if canvas.evaluate("it => it.toDataURL()") != before:
                 break
@@ -587,6 +592,94 @@ def test_exports_of_all_sections_show_their_pictures_without_kernel_or_network(b
         assert shown == [[True, caption] for caption in captions] != []
         assert page.locator("figcaption").all_inner_texts() == captions
         page.close()
+
+
+LEARN = (
+    "from qkvlib import AttentionPanel, TrainingPanel, chapter\npanel = TrainingPanel(chapter.sentence)\npanel",
+    "AttentionPanel(chapter.sentence)",
+    "import time\nbegan = len(panel.states)\ntime.sleep(2)\nprint(len(panel.states) - began, 'steps meanwhile')",
+)
+
+
+def trained(step):
+    """The caption that the training panel should have after so many steps."""
+    s = chapter.sentence
+    loss, start = pattern_loss(np.eye(4)[[1, 1, 2, 3]]), small_random(0, (3, 4), (3, 4))
+    steps = train(s.X, *start, s.W_V, loss, method="gradient descent", rate=1.0)
+    state = next(itertools.islice(steps, step, None))
+    weights = oracle.attention(s.X, state.W_Q, state.W_K, s.W_V)[1]
+    return f"Step {step} of 200, loss {state.loss:.3f}: {describe(weights, s.words)}"
+
+
+def test_matrices_learn_while_a_cell_runs_and_other_sliders_move(lab, browser):
+    write(lab, "learn.ipynb", *LEARN)
+    opened = Page(lab, browser, "learn.ipynb")
+    opened.run_cell(0)
+    opened.run_cell(1)
+    opened.show()
+    assert opened.caption() == trained(0)
+    play = opened.panel.get_by_role("button", name="Play")
+    play.press("Enter")
+    opened.panel.get_by_text(re.compile(r"Step \d\d ")).wait_for()
+    opened.panel.get_by_role("button", name="Pause").press("Enter")
+    play.wait_for()
+    opened.page.wait_for_timeout(500)
+    paused = opened.caption()
+    opened.page.wait_for_timeout(1000)
+    assert opened.caption() == paused == trained(int(paused.split()[1]))
+
+    play.press("Enter")
+    opened.run_cell(2)
+    meanwhile = opened.page.get_by_text("steps meanwhile", exact=False).last
+    meanwhile.wait_for()
+    assert int(re.search(r"(\d+) steps meanwhile", meanwhile.inner_text())[1]) > 10
+    opened.show(1)
+    opened.handle("W_Q row 2 column 1").press("PageUp")
+    W_Q, _ = opened.settled()
+    assert W_Q[1, 0] == pytest.approx(1.06)
+    opened.show(0)
+    opened.panel.get_by_text("Step 200 of 200").wait_for()
+    assert opened.caption() == trained(200)
+    play.wait_for()
+
+    opened.handle("step shown").press("Home")
+    opened.panel.get_by_text("Step 0 of 200").wait_for()
+    assert opened.caption() == trained(0)
+    assert opened.errors == []
+    opened.page.close()
+
+
+def test_a_pattern_is_drawn_and_what_cannot_be_is_said(lab, browser):
+    write(lab, "draw.ipynb", LEARN[0])
+    opened = Page(lab, browser, "draw.ipynb")
+    opened.run_cell(0)
+    opened.show()
+    picture = opened.panel.locator("img.qkv-picture")
+    picture.click(position={"x": 366 + 0.5 * 57, "y": 500 - 306 + 2.5 * 30})  # of "wanted", row sat, column the
+    wanted = opened.panel.get_by_label("wanted: sat (3) at the (1)")
+    for _ in range(50):
+        if wanted.input_value() == "1":
+            break
+        opened.page.wait_for_timeout(100)
+    assert wanted.input_value() == "1"
+    assert opened.panel.get_by_label("drawn by me").is_checked()
+    opened.panel.get_by_label("each to itself").check()
+    opened.page.wait_for_timeout(500)
+    assert wanted.input_value() == "0"
+    wanted.fill("-0.5")
+    wanted.press("Enter")
+    alert = opened.panel.get_by_role("alert")
+    alert.get_by_text("target, row 3 (sat): expected weights from 0 to 1, got -0.5").wait_for()
+    wanted.fill("0")
+    wanted.press("Enter")
+    alert.wait_for(state="detached")
+    rate = opened.panel.get_by_label("learning rate")
+    rate.fill("100")
+    rate.press("Enter")
+    opened.panel.get_by_role("button", name="Play").press("Enter")
+    alert.get_by_text("The learning rate 100 is too high; try 10.").wait_for()
+    assert re.match(r"Step \d+ of 200", opened.caption())
+    opened.page.close()
 
 
 def open_exercise(lab, browser, name):

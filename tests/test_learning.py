@@ -99,6 +99,7 @@ def test_reset_and_another_seed(panel):
     assert panel.states[0].loss > 1.5
     low, high = panel._axes.get_ylim()
     assert low < panel.states[0].loss < high
+    assert panel.picture.png == TrainingPanel(s, steps=30, seed=3, size=3).picture.png
 
 
 @pytest.mark.parametrize("name", list(PATTERNS))
