@@ -103,14 +103,8 @@ class TrainingPanel(Panel):
         self._rate = field(widgets.FloatText, rate, "learning rate", 150, step=0.1)
         self._seed = field(widgets.BoundedIntText, seed, "seed", 92, min=0, max=9999)
         self._size = field(widgets.FloatText, size, "start size", 128, step=0.1)
-        wrap = {
-            "flex_flow": "row wrap",
-            "align_items": "center",
-            "overflow": "visible",
-            "grid_gap": "4px",
-            "width": WIDTH,
-        }
-        return (widgets.HBox([self._method, self._rate, self._seed, self._size], layout=wrap),)
+        layout = {"flex_flow": "row wrap", "align_items": "center", "overflow": "visible", "width": WIDTH}
+        return (widgets.HBox([self._method, self._rate, self._seed, self._size], layout=layout | {"grid_gap": "4px"}),)
 
     def _build_player(self):
         self._play_button = button("Play", self.play, width="90px")
@@ -130,7 +124,7 @@ class TrainingPanel(Panel):
         return np.reshape([cell.value for cell in self._cells], (n, n))
 
     def _choose(self, change):
-        if change["new"] in self._patterns:
+        if change["new"] in self._patterns and not self._moving:
             self._want(np.eye(len(self._example.words))[list(self._patterns[change["new"]])])
 
     def _click(self, ax, column, row):
@@ -252,8 +246,8 @@ class TrainingPanel(Panel):
         self._redraw()
 
     def _scrubbed(self, change):
-        if not self._moving:
-            with self._lock:
+        with self._lock:  # which the thread that moves it has already
+            if not self._moving:
                 self.pause()
                 self._show(min(change["new"], len(self.states) - 1))
 
