@@ -74,6 +74,9 @@ class TrainingPanel(Panel):
         self._choice.observe(self._choose, "value")
         self._scrub.observe(self._scrubbed, "value")
 
+    # What happened is its state: a talk must not set single controls of it.
+    state = property(lambda self: {}, lambda self, values: None)
+
     # Controls
 
     def _build_target(self):

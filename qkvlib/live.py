@@ -49,12 +49,13 @@ class LivePicture:
 
     Attributes
     ----------
+    figure : the figure.
     widget : the ipywidget to show.
     caption : the sentence under the picture, also its accessible name.
     """
 
     def __init__(self, figure, artists):
-        self._figure, self._artists = figure, list(artists)
+        self.figure, self._artists = figure, list(artists)
         self._canvas, self._background, self._base_dpi = FigureCanvasAgg(figure), None, figure.dpi
         # ipykernel 7 runs widget messages in a second thread, beside the cell that is running.
         self._lock = threading.RLock()
@@ -63,7 +64,7 @@ class LivePicture:
         self._build()
 
     def _build(self):
-        width = int(self._figure.bbox.width)
+        width = int(self.figure.bbox.width)
         # The width is the page's, so that nothing jumps when a sharper picture comes.
         self._image = ipywidgets.Image(format="png", layout={"width": f"{width}px"})
         self._image.add_class("qkv-picture")
@@ -170,7 +171,7 @@ class LivePicture:
 
     def redecorate(self):
         """Forget the kept background: call it inside a change of what `artists` does not list."""
-        self._background = None
+        self._background = self._painted = None
 
     def prepare(self, text, appearances):
         """Draw the bitmaps of numbers to come while the kernel has nothing else to do.
@@ -200,8 +201,8 @@ class LivePicture:
         display(widget._repr_mimebundle_() | bundle, raw=True)
 
     def _find_cell(self, across, down):
-        point = across * self._figure.bbox.width, (1 - down) * self._figure.bbox.height
-        for ax in self._figure.axes:
+        point = across * self.figure.bbox.width, (1 - down) * self.figure.bbox.height
+        for ax in self.figure.axes:
             if ax.bbox.contains(*point):
                 column, row = ax.transData.inverted().transform(point).round().astype(int)
                 self._chosen(ax, int(column), int(row))
@@ -212,8 +213,8 @@ class LivePicture:
     def _sharpen(self, ratio):
         # Between 1 and 3: a page zoomed far out must not shrink the picture, nor one far in fill the memory.
         dpi = self._base_dpi * min(3.0, max(1.0, ratio))
-        if dpi != self._figure.dpi:
-            self._figure.set_dpi(dpi)
+        if dpi != self.figure.dpi:
+            self.figure.set_dpi(dpi)
             self.redecorate()
         self.update(lambda: (self.caption, self._details))
 
@@ -236,16 +237,16 @@ class LivePicture:
             # A word in a script that no font here has: its boxes are seen, and its position is named.
             warnings.filterwarnings("ignore", "Glyph .* missing from")
             self._canvas.draw()
-        self._background = self._canvas.copy_from_bbox(self._figure.bbox)
+        self._background = self._canvas.copy_from_bbox(self.figure.bbox)
         width, height = self._canvas.get_width_height(physical=True)
-        self._scratch = RendererAgg(width, height, self._figure.dpi)
+        self._scratch = RendererAgg(width, height, self.figure.dpi)
         self._moving = [self._around(ax) for ax in {artist.axes for artist in self._artists}]
         self._kept = {}
         self._places = {artist: self._place(artist) for artist in self._artists}
 
     def _around(self, ax):
         """The pixels that the artists of some axes may touch: rows, columns."""
-        box, margin, height = ax.get_window_extent(), self._figure.dpi / 10, self._scratch.height
+        box, margin, height = ax.get_window_extent(), self.figure.dpi / 10, self._scratch.height
         return (slice(max(0, int(height - box.y1 - margin)), int(height - box.y0 + margin)),
                 slice(max(0, int(box.x0 - margin)), int(box.x1 + margin)))  # fmt: skip
 
@@ -256,7 +257,7 @@ class LivePicture:
             # Rounded, or noise in the last bits would make places differ whose pixels are the same.
             x, y = artist.get_transform().transform(artist.get_position()).round(3)
             # Glyphs are placed more finely than pixels, so what is known holds for these fractions only.
-            kind = artist.get_fontproperties(), self._figure.dpi, x % 1, y % 1
+            kind = artist.get_fontproperties(), self.figure.dpi, x % 1, y % 1
             return x, y, _BITMAPS.setdefault(kind, {})
         return None
 
@@ -272,7 +273,7 @@ class LivePicture:
         if key not in known:
             if len(known) >= MOST_BITMAPS:
                 known.clear()
-            reach = int((1 + len(key[0]) / 2) * artist.get_fontsize() * self._figure.dpi / 72)
+            reach = int((1 + len(key[0]) / 2) * artist.get_fontsize() * self.figure.dpi / 72)
             down = self._scratch.height - int(y)
             around = tuple(slice(max(0, at - reach), at + reach) for at in (down, int(x)))
             left, bottom, bitmap = self._cut(artist, around)

@@ -40,7 +40,7 @@ class Heatmap:
         self.cells = ax.imshow(np.zeros((*shape, 4), np.uint8), interpolation="nearest", aspect="auto")
         small = max(shape) <= MOST_NUMBERS
         width, height = (points / cells for points, cells in zip(_points(ax), shape[::-1], strict=True))
-        size = int(2 * min(14, 0.24 * width, 0.32 * height)) / 2  # in halves, so that more heatmaps share bitmaps
+        size = int(2 * min(14, 0.345 * width, 0.455 * height)) / 2  # in halves, so that more heatmaps share bitmaps
         self.numbers = [
             ax.text(*_whole_pixel(ax, j, i), "", ha="center", va="center", fontsize=size)
             for i in range(shape[0] if small else 0)
