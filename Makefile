@@ -1,4 +1,5 @@
 # Two commands: `make lab` opens the course, `make test` runs every test and every notebook.
+# `make lecture` shows the talk, `make handout` writes it and all notebooks into one file;
 # `make bench` measures the live engine; `make notebooks` executes the notebooks.
 
 PYTHON ?= python3
@@ -6,7 +7,7 @@ FIRST := notebooks/20_1_what_you_will_learn.ipynb
 # Settings for JupyterLab as the course wants it; see tools/jupyter.
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 
-.PHONY: lab test notebooks bench
+.PHONY: lab test lecture handout notebooks bench
 
 lab: .venv/.lab
 	.venv/bin/python tools/lab.py $(FIRST) $(LAB_OPTIONS)
@@ -15,6 +16,12 @@ test: .venv/.test
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m pytest $(PYTEST_OPTIONS)
+
+lecture: .venv/.lecture
+	.venv/bin/python tools/lecture.py $(LECTURE_OPTIONS)
+
+handout: .venv/.lecture
+	.venv/bin/python tools/handout.py
 
 notebooks: .venv/.test
 	.venv/bin/python tools/notebooks.py
@@ -30,7 +37,11 @@ bench: .venv/.bench
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
-.venv/.test: .venv/.lab
+.venv/.lecture: .venv/.lab
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lecture]'
+	@touch $@
+
+.venv/.test: .venv/.lecture
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 

@@ -26,7 +26,12 @@ function group(radios) { // one stop for Tab, arrows within, as in any form
 
 function connect(live) {
   const image = live.querySelector('img.qkv-picture'), heard = live.querySelector('.qkv-heard input');
-  const hello = () => write(heard, `screen ${window.devicePixelRatio} ${performance.now()}`);
+  const panel = live.closest('.qkv-panel'), zoom = () => Number(getComputedStyle(panel).zoom) || 1;
+  const hello = () => write(heard, `screen ${window.devicePixelRatio * zoom()} ${performance.now()}`);
+  let size = zoom();
+  new MutationObserver(() => { // of the text size
+    if (size !== (size = zoom())) hello();
+  }).observe(panel, {attributeFilter: ['class']});
   image.setAttribute('aria-labelledby', live.querySelector('p[id]').id); // the caption names the picture
   image.addEventListener('click', event =>
     write(heard, `click ${event.offsetX / image.clientWidth} ${event.offsetY / image.clientHeight}`));
@@ -69,6 +74,28 @@ function paint(live, image, hello) { // see live.py: over the image, for a PNG t
     for (const record of records) for (const node of record.addedNodes)
       done = done.then(() => show(JSON.parse(node.textContent)));
   }).observe(live.querySelector('.qkv-patches'), {childList: true, subtree: true});
+}
+
+function direct(talk) { // keys press the talk's buttons: those that clickers send, and a letter for each of the others
+  const names = {' ': 'next', ArrowRight: 'next', PageDown: 'next', ArrowLeft: 'back', PageUp: 'back'};
+  for (const letter of 'rapsbntc') names[letter] = letter;
+  const alone = !talk.closest('.jp-NotebookPanel'); // as Voila shows it; else only where the talk has the focus
+  talk.tabIndex = -1;
+  (alone ? document : talk).addEventListener('keydown', event => {
+    const takes = event.target.closest('[role=slider], [role=textbox], input, textarea, select');
+    const button = event.target.closest('button');
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === 'Escape' && takes) return talk.focus(); // the keys are the talk's again
+    const name = names[event.key.length > 1 ? event.key : event.key.toLowerCase()];
+    if (!name || takes || (button && event.key === ' ')) return;
+    event.preventDefault();
+    event.stopPropagation();
+    talk.querySelector('.qkv-key-' + name).click();
+  }, true);
+  talk.addEventListener('click', event => { // by mouse: the next key shall reach the talk, not the button
+    if (event.detail && !event.target.closest('[role=slider], [role=textbox], input, textarea, select')) talk.focus();
+  });
+  if (alone) talk.focus();
 }
 
 function bytes(text) { // a loop: from() takes ten times as long
@@ -115,6 +142,7 @@ function write(input, value) { // as if it had been typed, so that the kernel he
   own('.widget-radio').forEach(group);
   own('.qkv-live').forEach(connect);
   own('.qkv-passing').forEach(pass);
+  if (panel.classList.contains('qkv-talk')) direct(panel);
   panel.addEventListener('keydown', event => { // or JupyterLab would move from cell to cell
     const keys = /^(Arrow|Page|Home|End|Enter| )/.test(event.key);
     if (keys && !event.ctrlKey && !event.shiftKey && !event.altKey && !event.metaKey) event.stopPropagation();

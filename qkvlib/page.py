@@ -1,11 +1,14 @@
 """What a panel needs of the page it stands in: its style, and a few lines of script."""
 
+import weakref
 from html import escape
 from importlib.resources import files
 
 import ipywidgets
 from IPython import get_ipython
 
+_SIZES, _size = ("qkv-size-1", "qkv-size-2", "qkv-size-3"), 0
+_SIZED = weakref.WeakSet()  # panels that follow the text size
 _BUILT = {}  # by cell: in which run, and what
 _STYLE = files("qkvlib").joinpath("page.css").read_text("utf-8")
 _SCRIPT = files("qkvlib").joinpath("page.js").read_text("utf-8")
@@ -20,6 +23,30 @@ def panel(*children):
     _listen(stack)
     _keep(stack)
     return stack
+
+
+def parts(widget):
+    """A widget and all that is in it, in order."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from parts(child)
+
+
+def sized(stack):
+    """Let a panel follow the text size; returns it."""
+    _SIZED.add(stack)
+    stack.add_class(_SIZES[_size])
+    return stack
+
+
+def enlarge():
+    """The next of three text sizes, or the first again, for every panel: those here, and those still to come."""
+    global _size
+    _size = (_size + 1) % len(_SIZES)
+    for stack in list(_SIZED):
+        for name in _SIZES:
+            stack.remove_class(name)
+        stack.add_class(_SIZES[_size])
 
 
 def error(message):
@@ -41,10 +68,9 @@ def _listen(widget):
     ipykernel 7.4 hands a widget's messages to the thread that spoke for the widget last: one never touched has
     only the main thread, and would be deaf while a cell runs. No public name leads to this; older kernels lack it.
     """
-    if hasattr(widget.comm, "_reply_subshell_for"):
-        widget.comm._reply_subshell_for = lambda data, addressed: addressed
-    for part in getattr(widget, "children", ()):
-        _listen(part)
+    for part in parts(widget):
+        if hasattr(part.comm, "_reply_subshell_for"):
+            part.comm._reply_subshell_for = lambda data, addressed: addressed
 
 
 def _keep(stack):

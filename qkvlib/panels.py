@@ -86,6 +86,14 @@ class MatrixSliders:
         return grid(self.name, columns, rows, self._sliders)
 
 
+def _entries(name, value):
+    """The names and values of the sliders of a matrix; of anything else its own."""
+    if np.ndim(value) != 2:
+        return [(name, value)]
+    matrix = np.asarray(value, float)
+    return [(f"{name} row {i + 1} column {j + 1}", float(matrix[i, j])) for i, j in np.ndindex(matrix.shape)]
+
+
 def slider(name, value, low, high, step=STEP, width=130):
     """A slider small enough to stand in a table, whose name only a screen reader says."""
     made = widgets.FloatSlider(
@@ -131,8 +139,33 @@ class Panel:
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
-        self.widget = page.panel(columns)
+        size = button("Text size", page.enlarge)
+        size.add_class("qkv-size")
+        self.widget = page.sized(page.panel(columns, size))
+        kinds = widgets.FloatSlider, widgets.IntSlider, widgets.Dropdown
+        self._named = {part.description: part for part in page.parts(self.widget) if isinstance(part, kinds)}
         self.picture.update(self._follow)
+
+    @property
+    def state(self):
+        """The values of all sliders and choices, by name; assign those that shall change."""
+        return {name: part.value for name, part in self._named.items()}
+
+    @state.setter
+    def state(self, values):
+        with self._drawing_once():
+            for name, value in self.named(values).items():
+                self._named[name].value = value
+
+    def named(self, values):
+        """Values by the names of controls, where a matrix may stand under its own name: {"W_Q": matrix}.
+
+        Raises ValueError for a name that no control of the panel has.
+        """
+        named = dict(entry for pair in values.items() for entry in _entries(*pair))
+        if unknown := named.keys() - self._named.keys():
+            raise ValueError(f"state: expected some of {', '.join(self._named)}, got {', '.join(sorted(unknown))}")
+        return named
 
     def _ipython_display_(self):
         self.picture.display(self.widget)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from qkvlib import page
+from qkvlib.live import later, running_loop
 from qkvlib.maths import attention, project
 from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, slider
 from qkvlib.plots import Arrows, heatmap, number
@@ -156,6 +157,95 @@ class ProjectionPanel(Panel):
         caption = "; ".join(f"{letter} = ({', '.join(map(number, vector))})" for letter, vector in self.vectors.items())
         part = f"{letter}{i + 1} = {products(row, x)} = <b>{self.vectors[letter][i]:.3f}</b>"
         return caption + ".", f'<p class="qkv-sum">row {i + 1} of {name} with x: {part}.</p>'
+
+
+class StepsPanel(Panel):
+    """Attention one step at a time: queries and keys, score, scale, mask, softmax, blend; each beside the one before.
+
+    Parameters
+    ----------
+    example : chapter.Example
+    causal : bool
+        The mask lets each word look at itself and at those before it; without it the mask lets all through.
+
+    Attributes
+    ----------
+    step : 0 to 5, the step on show; assign one.
+
+    >>> from qkvlib import chapter
+    >>> panel = StepsPanel(chapter.sentence)
+    >>> panel.step = 4
+    >>> panel.picture.caption[:8]
+    'Softmax:'
+    """
+
+    SECONDS = 2.5  # that Play shows each step
+    NAMES = ("project", "score", "scale", "mask", "softmax", "blend")
+
+    def __init__(self, example, *, causal=True):
+        super().__init__()
+        self._example, n = example, len(example.words)
+        keep = np.tri(n, dtype=bool) if causal else np.ones((n, n), bool)
+        self._made = attention(example.X, *example[4:], scaled=True, keep=keep)
+        self._keep, self._run = keep, None
+        self._step = widgets.IntSlider(0, min=0, max=5, description="step", layout={"width": "330px"})
+        self._step.observe(self._redraw, "value")
+        names = widgets.HTML(f"<p>{' · '.join(f'{i} {name}' for i, name in enumerate(self.NAMES))}</p>")
+        row = widgets.HBox([button("Play", self.play), self._step], layout={"overflow": "visible"})
+        self._arrange([row, names], Figure((6, 2.75), dpi=100), [])
+
+    step = property(lambda self: self._step.value, lambda self, value: setattr(self._step, "value", value))
+
+    def play(self):
+        """Show step after step, from the first again where the last is on show; pressed again, stop."""
+        if self._run:
+            self._run = None
+            return
+        self._run = object()
+        self.step = (self.step + 1) % len(self.NAMES)
+        if running_loop():
+            later(self.SECONDS, self._go_on, self._run)
+
+    def _go_on(self, run):
+        if run is not self._run:
+            return
+        if self.step == len(self.NAMES) - 1:
+            self._run = None
+            return
+        self.step += 1
+        later(self.SECONDS, self._go_on, run)
+
+    def _steps(self):
+        """For each step the two matrices on show (what it is called, kind, numbers, mask), and what is said of it."""
+        made, root = self._made, np.sqrt(self._made.K.shape[1])
+        queries, keys = ("Q", "signed", made.Q, None), ("K", "signed", made.K, None)
+        scores = "Q Kᵀ", "signed", made.scores * root, None
+        scaled = f"Q Kᵀ / √{made.K.shape[1]}", "signed", made.scores, None
+        masked = "masked", "signed", made.scores, self._keep
+        weights = "weights", "weights", made.weights, self._keep
+        blended = "weights · V", "signed", made.output, None
+        return (
+            (queries, keys, "Project: every word makes a query and a key, with the same two matrices."),
+            (queries, scores, "Score: each query meets each key; a row for each query, a column for each key."),
+            (scores, scaled, "Scale: divided by the root of d_k, so that large widths do not saturate the softmax."),
+            (scaled, masked, "Mask: a word may look at itself and at those before it (×: it may not)."
+             if not self._keep.all() else "Mask: none here, every word may look at every word."),
+            (masked, weights, "Softmax: each row becomes shares that sum to 1."),
+            (weights, blended, "Blend: each output mixes the rows of V by the shares of its row."),
+        )  # fmt: skip
+
+    def _follow(self):
+        figure, words = self.picture.figure, self._example.words
+        *matrices, said = self._steps()[self.step]
+        figure.clear()
+        for left, (name, kind, matrix, keep) in zip((64, 366), matrices, strict=True):
+            ax = figure.add_axes((left / 600, 40 / 275, 228 / 600, 195 / 275))
+            square = matrix.shape == self._keep.shape and name not in ("Q", "K")
+            limit = None if kind == "weights" else 6
+            heatmap(ax, matrix, words, words if square else None, kind=kind, limit=limit, keep=keep, title=name,
+                    ylabel="key" if name == "K" else "query", xlabel="key" if square else "component")  # fmt: skip
+        self.picture.redecorate()
+        return said, ""
 
 
 class Switch:
