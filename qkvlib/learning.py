@@ -261,12 +261,12 @@ class TrainingPanel(Panel):
         return shown | {"weights": state.attention.weights, "wanted": self._wanted}
 
     def _draw(self, bound):
-        figure = Figure((6, 5), dpi=100)
-        self._heatmaps, places = {}, [(64, 354), (366, 354), (64, 184), (366, 184)]
+        figure = Figure((6, 5.2), dpi=100)
+        self._heatmaps, places = {}, [(64, 364), (366, 364), (64, 184), (366, 184)]
         for (name, matrix), (left, bottom) in zip(self._matrices().items(), places, strict=True):
-            ax = figure.add_axes((left / 600, bottom / 500, 228 / 600, 122 / 500))
+            ax = figure.add_axes((left / 600, bottom / 520, 228 / 600, 132 / 520))
             self._heatmaps[name] = self._heatmap(ax, name, matrix)
-        self._axes = figure.add_axes((64 / 600, 38 / 500, 522 / 600, 94 / 500))
+        self._axes = figure.add_axes((64 / 600, 38 / 520, 522 / 600, 94 / 520))
         self._axes.set(xlim=(-0.01 * self._steps, 1.01 * self._steps), ylim=(-0.05, 1.5))
         self._axes.set_title("loss, step by step", fontsize=11)
         self._axes.set_xlabel("step", fontsize=10, labelpad=1)

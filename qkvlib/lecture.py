@@ -73,6 +73,8 @@ class Talk:
         self._began = datetime.datetime.now()
         self._build()
         self.at = None
+        self.go(0)
+        self._cover = self.panel.picture.still() if self.panel else {}  # what is saved, wherever the talk opens
         self.go(self._where())
 
     # What is on the page
@@ -113,10 +115,7 @@ class Talk:
         (self.widget.remove_class if style in self.widget._dom_classes else self.widget.add_class)(style)
 
     def _ipython_display_(self):
-        if self.panel:
-            self.panel.picture.display(self.widget)
-        else:
-            display(self.widget)
+        display(self.widget._repr_mimebundle_() | self._cover, raw=True)
 
     # Moving through it
 
@@ -148,7 +147,8 @@ class Talk:
             same = before is not None and self.scenes[before].panel == scene.panel
             self._move(panel, self._kept.get(at) or self._start(scene), smoothly=same)
         self._jump.value = at
-        self._save()
+        if before is not None:
+            self._save()
 
     def reset(self):
         """Bring the scene back to how it begins."""
@@ -217,8 +217,8 @@ class Talk:
             self._settle()
             return
         share = share * share * (3 - 2 * share)  # slow, fast, slow
-        panel.state = {name: start[name] + share * (value - start[name]) for name, value in end.items()
-                       if isinstance(value, float) and value != start[name]}  # fmt: skip
+        panel.pass_by({name: start[name] + share * (value - start[name]) for name, value in end.items()
+                       if isinstance(value, float) and value != start[name]})  # fmt: skip
         later(PAUSE, self._frame, glide, began)
 
     def _settle(self):

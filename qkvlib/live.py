@@ -197,8 +197,11 @@ class LivePicture:
     def display(self, widget):
         """Show a widget that has this picture in it, and leave picture and caption for a viewer without a kernel."""
         self._write()
-        bundle = saved(self._encoded("RGB", optimize=True), self.caption)
-        display(widget._repr_mimebundle_() | bundle, raw=True)
+        display(widget._repr_mimebundle_() | self.still(), raw=True)
+
+    def still(self):
+        """Picture and caption for a viewer without a kernel, as a notebook's output keeps them."""
+        return saved(self._encoded("RGB", optimize=True), self.caption)
 
     def _find_cell(self, across, down):
         point = across * self.figure.bbox.width, (1 - down) * self.figure.bbox.height

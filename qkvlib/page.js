@@ -33,8 +33,10 @@ function connect(live) {
     if (size !== (size = zoom())) hello();
   }).observe(panel, {attributeFilter: ['class']});
   image.setAttribute('aria-labelledby', live.querySelector('p[id]').id); // the caption names the picture
-  image.addEventListener('click', event =>
-    write(heard, `click ${event.offsetX / image.clientWidth} ${event.offsetY / image.clientHeight}`));
+  image.addEventListener('click', event => { // by the box on screen, which holds at any zoom
+    const box = image.getBoundingClientRect();
+    write(heard, `click ${(event.clientX - box.left) / box.width} ${(event.clientY - box.top) / box.height}`);
+  });
   paint(live, image, hello);
   (function tell() { // the kernel draws as many pixels as the screen has, also after zooming
     hello();

@@ -61,7 +61,7 @@ class MatrixSliders:
     @property
     def value(self):
         """The matrix, (n_rows, n_columns); assign one to move every slider."""
-        return np.round([each.value for each in self._sliders], 2).reshape(self.shape)
+        return np.round([reading(each) for each in self._sliders], 2).reshape(self.shape)
 
     @value.setter
     def value(self, matrix):
@@ -92,6 +92,12 @@ def _entries(name, value):
         return [(name, value)]
     matrix = np.asarray(value, float)
     return [(f"{name} row {i + 1} column {j + 1}", float(matrix[i, j])) for i, j in np.ndindex(matrix.shape)]
+
+
+def reading(slider):
+    """What a slider stands for: what it is passing by, or else its value."""
+    passing = getattr(slider, "passing", None)
+    return slider.value if passing is None else passing
 
 
 def slider(name, value, low, high, step=STEP, width=130):
@@ -154,8 +160,20 @@ class Panel:
     @state.setter
     def state(self, values):
         with self._drawing_once():
+            for part in self._named.values():
+                part.passing = None
             for name, value in self.named(values).items():
                 self._named[name].value = value
+
+    def pass_by(self, values):
+        """Show a state on the way to another one; the sliders themselves follow when it has arrived.
+
+        A page answers each value that a slider is given with the value rounded to its step: sent in quick
+        succession, old answers would come back over new values.
+        """
+        for name, value in values.items():
+            self._named[name].passing = value
+        self._redraw()
 
     def named(self, values):
         """Values by the names of controls, where a matrix may stand under its own name: {"W_Q": matrix}.

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from qkvlib import page
 from qkvlib.live import later, running_loop
 from qkvlib.maths import attention, project
-from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, slider
+from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, reading, slider
 from qkvlib.plots import Arrows, heatmap, number
 
 MOST_WORDS = 12
@@ -56,7 +56,7 @@ class ArrowsPanel(Panel):
     @property
     def X(self):
         degrees, lengths = self._start.copy()
-        moved = np.reshape([each.value for each in self._sliders], (-1, 2))
+        moved = np.reshape([reading(each) for each in self._sliders], (-1, 2))
         degrees[: len(moved)], lengths[: len(moved)] = moved.T
         return lengths[:, None] * np.column_stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
 

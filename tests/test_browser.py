@@ -655,7 +655,7 @@ def test_a_pattern_is_drawn_and_what_cannot_be_is_said(lab, browser):
     opened.run_cell(0)
     opened.show()
     picture = opened.panel.locator("img.qkv-picture")
-    picture.click(position={"x": 366 + 0.5 * 57, "y": 500 - 306 + 2.5 * 30})  # of "wanted", row sat, column the
+    picture.click(position={"x": 366 + 0.5 * 57, "y": 520 - 316 + 2.5 * 33})  # of "wanted", row sat, column the
     wanted = opened.panel.get_by_label("wanted: sat (3) at the (1)")
     for _ in range(50):
         if wanted.input_value() == "1":

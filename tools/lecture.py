@@ -12,12 +12,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PORT = "8866"
+NOTEBOOK = ROOT / "notebooks" / "lecture.ipynb"
 
 
-def command(options):
-    return [sys.executable, "-m", "voila", str(ROOT / "notebooks" / "lecture.ipynb"), "--template=lecture",
-            f"--port={PORT}", *options]  # fmt: skip
+def command(notebook, options):
+    return [sys.executable, "-m", "voila", str(notebook), "--template=lecture", *options]
 
 
 def environment():
@@ -25,15 +24,19 @@ def environment():
     return os.environ | {"JUPYTER_PATH": os.pathsep.join(filter(None, paths))}  # where the template is
 
 
-def serve(options):
-    """Run Voila until it is stopped by hand; it then ends with 0, and else is started again."""
-    while (ended := subprocess.call(command(options), env=environment())) != 0:
-        began = time.strftime("%H:%M:%S")
-        print(f"{began}: the lecture's server ended ({ended}) and is started again; press F5 in its page.", flush=True)
-        options = [*options, "--no-browser"] if "--no-browser" not in options else options
-        time.sleep(1)
+def serve(notebook, options):
+    """Run Voila, and again where it ends by itself; stopped by hand it ends with 0. Gives up where it cannot start."""
+    while True:
+        began = time.monotonic()
+        ended = subprocess.call(command(notebook, options), env=environment())
+        if ended == 0 or time.monotonic() - began < 5:
+            return ended
+        print(
+            f"{time.strftime('%H:%M:%S')}: the lecture's server ended ({ended}) and starts again. Press F5 in its page."
+        )
+        options = [option for option in options if option != "--no-browser"] + ["--no-browser"]
 
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        serve(sys.argv[1:])
+        sys.exit(serve(NOTEBOOK, sys.argv[1:]))
