@@ -249,7 +249,7 @@ def test_at_the_largest_size_the_picture_fits_a_small_projector_and_is_sharp(sta
         stage.press("t")
         for _ in range(50):
             box = stage.talk.locator("img.qkv-picture").bounding_box()
-            canvas = stage.page.evaluate("document.querySelector('.qkv-talk canvas').width")
+            canvas = stage.talk.locator("canvas").evaluate("it => it.width")
             if abs(canvas - 600 * zoom) <= 1 and abs(box["width"] - 600 * zoom) < 25:
                 break
             stage.page.wait_for_timeout(100)
