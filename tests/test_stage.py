@@ -294,7 +294,7 @@ def test_axe_finds_no_serious_fault_in_any_scene(stage, axe, contrast):
         stage.press("c")
     stage.press("n")
     found = {}
-    for at in range(15):
+    for at in range(3 if contrast else 15):  # in black and white only the page around the pictures differs
         if at:
             stage.press("PageDown", f"{at + 1} / 15")
         stage.page.wait_for_timeout(700)
