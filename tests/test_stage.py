@@ -276,6 +276,23 @@ def test_numbers_in_cells_are_3_percent_of_the_picture_at_the_largest_size():
     assert min(measured.values()) >= 0.03
 
 
+def test_high_contrast_is_black_on_white_in_a_dark_theme_too(stage):
+    stage.page.evaluate("""() => { for (const name of ['ui', 'content'])
+        document.body.style.setProperty(`--jp-${name}-font-color1`, 'white');
+        document.body.style.setProperty('--jp-widgets-color', 'white');
+        document.body.style.setProperty('--jp-layout-color2', '#333'); }""")
+    stage.press("n")
+    stage.press("c")
+    stage.page.wait_for_timeout(500)
+    colours = stage.talk.evaluate("""talk => [...talk.querySelectorAll('h2, p, button, label, .widget-readout')]
+        .filter(it => it.offsetParent).map(it => getComputedStyle(it).color)""")
+    assert len(colours) > 30
+    assert set(colours) == {"rgb(0, 0, 0)"}
+    backgrounds = stage.talk.evaluate("""talk => [talk, ...talk.querySelectorAll('button')]
+        .map(it => getComputedStyle(it).backgroundColor)""")
+    assert set(backgrounds) == {"rgb(255, 255, 255)"}
+
+
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory):
     if not shutil.which("npm"):
