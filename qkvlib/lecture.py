@@ -6,9 +6,9 @@ A scene is data. What is shown are the course's own panels, so whatever a slider
 import datetime
 import html
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 import ipywidgets as widgets
@@ -206,13 +206,13 @@ class Talk:
             panel.state = end
             return
         self._glide = panel, start, end
-        self._frame(self._glide, time.monotonic())
+        self._frame(self._glide, monotonic())
 
     def _frame(self, glide, began):
         if glide is not self._glide:  # something else was asked for meanwhile
             return
         panel, start, end = glide
-        share = (time.monotonic() - began) / GLIDE
+        share = (monotonic() - began) / GLIDE
         if share >= 1:
             self._settle()
             return

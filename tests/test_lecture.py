@@ -2,9 +2,9 @@
 
 import asyncio
 import html
+import itertools
 import json
 import re
-from itertools import pairwise
 
 import ipywidgets
 import nbformat
@@ -164,24 +164,27 @@ def test_what_does_not_fit_is_named():
         Talk(PANELS, [Scene("a", "b", "sentence", {"W_X": 1.0})], remember=False)
 
 
-def test_between_two_states_the_matrices_move_smoothly_for_half_a_second(talk):
-    async def scene():
-        loop, seen = asyncio.get_running_loop(), []
-        slider, began = talk.panel._named["W_Q row 2 column 3"], loop.time()
-        talk.next()
-        while talk._glide:
-            assert slider.value == 0  # it follows when the picture has arrived
-            seen.append((loop.time(), weights_shown(talk)[1, 2]))
-            await asyncio.sleep(0.02)
-        return began, seen
+def test_between_two_states_the_matrices_move_smoothly_for_half_a_second(talk, monkeypatch):
+    clock, seen, drawn = itertools.count(), [], talk.panel._heatmaps["weights"].update
+    monkeypatch.setattr(lecture, "monotonic", lambda: next(clock) / 20)  # a twentieth of a second for each picture
+    slider = talk.panel._named["W_Q row 2 column 3"]
 
-    began, seen = asyncio.run(scene())
-    values = [value for _, value in seen]
-    assert len(values) > 4
-    assert all(before <= after for before, after in pairwise([0.25, *values]))
-    assert len(set(values)) > 4
-    assert talk.panel.state["W_Q row 2 column 3"] == 3.72
-    assert 0.4 < seen[-1][0] - began < 1.5
+    def update(weights, *rest):
+        drawn(weights, *rest)
+        seen.append((weights[1, 2], slider.value))
+
+    async def scene():
+        talk.next()
+        monkeypatch.setattr(talk.panel._heatmaps["weights"], "update", update)
+        while talk._glide:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    weights, values = zip(*seen, strict=True)
+    assert len(seen) == 9  # the first of the ten was drawn at once; the last shows where it arrives
+    assert all(before < after for before, after in itertools.pairwise(weights))
+    assert values[:-1] == (0,) * 8  # the sliders follow when the picture has arrived
+    assert values[-1] == 3.72
     np.testing.assert_allclose(weights_shown(talk), weights_of(s.W_Q, s.W_K), atol=0.00501)
 
 
@@ -190,14 +193,16 @@ def test_a_key_pressed_during_a_glide_loses_nothing(talk):
         talk.next()
         await asyncio.sleep(0.1)
         talk.next()
-        await asyncio.sleep(0.7)
+        while talk._glide:
+            await asyncio.sleep(0.01)
         assert talk.panel.state["A: length"] == 2.0
         talk.back()
         assert talk.panel.state["W_Q row 2 column 3"] == 3.72
         talk.back()
         await asyncio.sleep(0.1)
         talk.reset()
-        await asyncio.sleep(0.8)
+        while talk._glide:
+            await asyncio.sleep(0.01)
 
     asyncio.run(scene())
     np.testing.assert_allclose(weights_shown(talk), 0.25)
@@ -243,16 +248,16 @@ def test_play_goes_through_the_steps_and_stops(monkeypatch):
         seen = []
         panel._step.observe(lambda change: seen.append(change["new"]), "value")
         panel.play()
-        await asyncio.sleep(1.5)
+        while panel._run:
+            await asyncio.sleep(0.01)
         panel.play()  # from the first again
-        await asyncio.sleep(0.01)
         panel.play()  # stop
         at = panel.step
         await asyncio.sleep(0.3)
         assert panel.step == at
         return seen
 
-    assert asyncio.run(scene())[:6] == [1, 2, 3, 4, 5, 0]
+    assert asyncio.run(scene()) == [1, 2, 3, 4, 5, 0]
     panel.step = 3
     assert panel.picture.caption.startswith("Mask: none here")
 
