@@ -168,8 +168,12 @@ def test_the_whole_talk_by_keyboard_in_jupyterlab(lab, browser, expected):
         stage.page.wait_for_timeout(300)
         stage.press(key)
     assert stage.page.locator(".jp-Cell").count() == cells
-    stage.page.get_by_label("scene").select_option(index=0)
     assert opened.errors == []
+    stage.page.reload()
+    stage.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    opened.run_until(stage.page.locator(".qkv-talk canvas"))
+    assert stage.title().startswith("13 / 15")  # it opens where it was
+    stage.page.get_by_label("scene").select_option(index=0)
     opened.page.close()
 
 
