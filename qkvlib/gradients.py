@@ -61,7 +61,7 @@ def into_projection(d_projected, X, W):
 
 
 def attention_gradients(X, W_Q, W_K, W_V, *, d_scores=None, d_weights=None, d_output=None,
-                        context=None, scaled=False, keep=None):  # fmt: skip
+                        context=None, scaled=False, keep=None, made=None):  # fmt: skip
     """The backward pass of `attention`, for a loss that depends on its scores, weights or output.
 
     Parameters
@@ -70,6 +70,8 @@ def attention_gradients(X, W_Q, W_K, W_V, *, d_scores=None, d_weights=None, d_ou
     d_scores, d_weights : array-like (n_queries, n_keys), optional
     d_output : array-like (n_queries, d_v), optional
         How fast the loss grows with each number of that step directly; at least one of the three. They add up.
+    made : Attention, optional
+        What `attention` gave for the same inputs, where that is known; by default it is computed.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def attention_gradients(X, W_Q, W_K, W_V, *, d_scores=None, d_weights=None, d_ou
     >>> attention_gradients(X, *W, d_output=[[1.0], [0.0], [0.0]]).W_V.round(2)
     array([[0.53, 0.94]])
     """
-    made = attention(X, W_Q, W_K, W_V, context=context, scaled=scaled, keep=keep)
+    made = made or attention(X, W_Q, W_K, W_V, context=context, scaled=scaled, keep=keep)
     source = np.asarray(X if context is None else context)
     given = {"scores": d_scores, "weights": d_weights, "output": d_output}
     if all(each is None for each in given.values()):

@@ -171,7 +171,7 @@ def _steps(values, loss, learn, tied, method, options):
         if not np.isfinite(value):
             raise _diverged(step, f"the loss is {value}", method.rate)
         yield State(step, value, **values, attention=attended)
-        gradients = attention_gradients(**values, **wanted, **options)._asdict()
+        gradients = attention_gradients(**values, **wanted, **options, made=attended)._asdict()
         if tied:
             gradients["W_Q"] = gradients["W_Q"] + gradients["W_K"]
         for name in learn:
@@ -184,8 +184,8 @@ def _steps(values, loss, learn, tied, method, options):
 
 
 def _diverged(step, says, rate):
-    return DivergedError(f"Step {step}: {says}, training runs away. The learning rate {rate:g} is too high; "
-                    f"try {rate / 10:g}.")  # fmt: skip
+    advice = f"The learning rate {rate:g} is too high; try {rate / 10:g}."
+    return DivergedError(f"Step {step}: {says}, training runs away. {advice}")
 
 
 class _Descent:
@@ -213,13 +213,12 @@ class _Adam:
 
 def _cross_entropy(scores, weights, target):
     """The mean over the rows of -sum(target * log softmax(scores)), finite where a weight has become 0."""
-    wanted = target > 0
-    if (weights[wanted] > 0).all():
-        logarithms = np.log(weights, where=wanted, out=np.zeros_like(weights))
-    else:
-        largest = scores.max(axis=1, keepdims=True)
-        logarithms = scores - largest - np.log(np.exp(scores - largest).sum(axis=1, keepdims=True))
-    return float(-(target * logarithms)[wanted].sum() / len(target)) + 0.0  # never -0.0
+    # Two weights of a row differ by the factor exp of the difference of their scores. The largest weight of a row
+    # is never 0, and never a masked one.
+    largest = weights.argmax(axis=1, keepdims=True)
+    above = scores - np.take_along_axis(scores, largest, axis=1)
+    logarithms = above + np.log(np.take_along_axis(weights, largest, axis=1))
+    return float(-(target * logarithms).sum() / len(target)) + 0.0  # never -0.0
 
 
 def _distribution(target, words):

@@ -73,6 +73,13 @@ def test_a_weight_that_has_become_0_costs_a_finite_loss():
     assert (perfect, math.copysign(1, perfect)) == (0, 1)
 
 
+def test_a_masked_score_costs_nothing_even_where_it_is_the_largest():
+    keep = np.array([[True, True, False]])
+    made = attention([[1.0]], [[1.0]], [[1.0]], [[1.0]], context=[[1000.0], [0.0], [3000.0]], keep=keep)
+    assert made.weights.tolist() == [[1, 0, 0]]
+    assert pattern_loss([[0, 1, 0]])(made)[0] == 1000
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
