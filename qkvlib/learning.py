@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from qkvlib import page
 from qkvlib.live import later, running_loop
-from qkvlib.panels import Panel, button, describe, grid
+from qkvlib.panels import Panel, button, describe, grid, row
 from qkvlib.plots import heatmap
 from qkvlib.training import METHODS, DivergedError, pattern_loss, small_random, train
 
@@ -60,7 +60,8 @@ class TrainingPanel(Panel):
     def __init__(self, example, patterns=PATTERNS, *, d_k=None, tied=False, raw=False, bound=None,
                  method=METHODS[0], rate=1.0, seed=0, size=0.1, steps=200):  # fmt: skip
         super().__init__()
-        self._example, self._patterns = example, dict(patterns)
+        self._example, same = example, np.eye(len(example.words))
+        self._patterns = {name: same[list(places)] for name, places in patterns.items()}
         self._d_k, self._tied, self._raw, self._steps = d_k or len(example.W_Q), tied, raw, steps
         self._run, self.message = None, ""  # _run: a mark of its own for each time that Play was pressed
         controls = [*self._build_target(), *self._build_settings(method, rate, seed, size), *self._build_player()]
@@ -84,7 +85,7 @@ class TrainingPanel(Panel):
         asked = widgets.HTML("<p><b>Where shall each word look?</b></p>")
         self._choice = widgets.RadioButtons(options=[*self._patterns, OWN], layout={"width": WIDTH})
         self._choice.add_class("qkv-row")
-        first = np.eye(n)[list(next(iter(self._patterns.values())))].ravel()
+        first = next(iter(self._patterns.values())).ravel()
         self._cells = [self._cell(i // n, i % n, value) for i, value in enumerate(first)]
         heads = [html.escape(word) for word in words]
         return asked, self._choice, grid("wanted", heads, heads, self._cells, 64)
@@ -106,8 +107,8 @@ class TrainingPanel(Panel):
         self._rate = field(widgets.FloatText, rate, "learning rate", 150, step=0.1)
         self._seed = field(widgets.BoundedIntText, seed, "seed", 92, min=0, max=9999)
         self._size = field(widgets.FloatText, size, "start size", 128, step=0.1)
-        layout = {"flex_flow": "row wrap", "align_items": "center", "overflow": "visible", "width": WIDTH}
-        return (widgets.HBox([self._method, self._rate, self._seed, self._size], layout=layout | {"grid_gap": "4px"}),)
+        layout = {"flex_flow": "row wrap", "align_items": "center", "width": WIDTH}
+        return (row(self._method, self._rate, self._seed, self._size, **layout),)
 
     def _build_player(self):
         self._play_button = button("Play", self.play, width="90px")
@@ -117,8 +118,7 @@ class TrainingPanel(Panel):
         # Its range stays: a page whose slider gets another one sends the value back, as if it had been dragged.
         self._scrub = widgets.IntSlider(0, min=0, max=self._steps, description="step shown", layout={"width": "470px"})
         self._said = widgets.HTML(layout={"width": WIDTH})
-        row = widgets.HBox([*buttons, self._progress], layout={"grid_gap": "4px", "overflow": "visible"})
-        return row, self._scrub, self._said
+        return row(*buttons, self._progress), self._scrub, self._said
 
     # What is wanted
 
@@ -128,7 +128,7 @@ class TrainingPanel(Panel):
 
     def _choose(self, change):
         if change["new"] in self._patterns and not self._moving:
-            self._want(np.eye(len(self._example.words))[list(self._patterns[change["new"]])])
+            self._want(self._patterns[change["new"]])
 
     def _click(self, ax, column, row):
         """A clicked cell of the wanted weights gets all the weight of its row."""
@@ -138,23 +138,18 @@ class TrainingPanel(Panel):
             self._want(target)
 
     def _want(self, target):
-        with self._lock:
-            self._moving = True
+        with self._unheard():
             for cell, value in zip(self._cells, target.ravel(), strict=True):
                 cell.value = float(value)
-            self._moving = False
-            self._settings_changed()
+        self._settings_changed()
 
     def _settings_changed(self, change=None):
         if self._moving:
             return
-        with self._lock:
-            now, n = self._target(), range(len(self._example.words))
-            named = (name for name, at in self._patterns.items() if (now == np.eye(len(n))[list(at)]).all())
-            self._moving = True
-            self._choice.value = next(named, OWN)
-            self._moving = False
-            self.reset()
+        now = self._target()
+        with self._unheard():
+            self._choice.value = next((name for name, own in self._patterns.items() if (now == own).all()), OWN)
+        self.reset()
 
     # Training
 
@@ -242,11 +237,10 @@ class TrainingPanel(Panel):
     # The picture
 
     def _show(self, at):
-        self._at, self._moving = at, True
-        self._scrub.value = at
-        self._progress.value = len(self.states) - 1
-        self._moving = False
-        self._redraw()
+        self._at = at
+        with self._drawing_once():
+            self._scrub.value = at
+            self._progress.value = len(self.states) - 1
 
     def _scrubbed(self, change):
         with self._lock:  # which the thread that moves it has already

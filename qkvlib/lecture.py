@@ -16,7 +16,7 @@ from IPython.display import display
 
 from qkvlib import page
 from qkvlib.live import later, running_loop
-from qkvlib.panels import button
+from qkvlib.panels import button, row
 
 GLIDE, PAUSE = 0.5, 0.03  # seconds from one state of a panel to the next, and between two pictures on the way
 PLACE = Path("progress-lecture.json")  # where the talk is, beside the notebook; may be deleted
@@ -89,19 +89,20 @@ class Talk:
                                       layout={"width": "330px"}, style={"description_width": "44px"})  # fmt: skip
         self._jump.observe(lambda change: self.go(change["new"]), "value")
         self._answer_button = self._key_button("a", "Answer", self.answer)
-        row = widgets.HBox([
+        buttons = row(
             self._key_button("back", "Back", self.back), self._key_button("next", "Next", self.next), self._jump,
             self._key_button("r", "Reset", self.reset), self._key_button("p", "Play", self.play),
             self._key_button("s", "Sliders", lambda: self._turn("qkv-bare")),
             self._key_button("b", "Blank", lambda: self._turn("qkv-blank")),
             self._key_button("n", "Notes", self.notes), self._key_button("t", "Text size", page.enlarge),
             self._key_button("c", "Contrast", lambda: self._turn("qkv-contrast")),
-        ], layout={"flex_flow": "row wrap", "grid_gap": "4px", "overflow": "visible"})  # fmt: skip
+            flex_flow="row wrap",
+        )  # fmt: skip
         asking = widgets.HBox([self._asked, self._answer_button, self._told])
         asking.add_class("qkv-asking")
         foot = widgets.VBox([asking, self._notes])
         foot.add_class("qkv-foot")
-        self.widget = page.panel(row, self._title, self._text, self._stage, foot)
+        self.widget = page.panel(buttons, self._title, self._text, self._stage, foot)
         self.widget.add_class("qkv-talk")
         page.sized(self.widget)
 

@@ -325,6 +325,7 @@ def _ends(true):
 
 
 def running_loop():
+    """The event loop that runs in this thread, as in a kernel, or None, as in a script."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -128,6 +128,11 @@ def button(name, pressed, **layout):
     return made
 
 
+def row(*parts, **layout):
+    """Controls side by side."""
+    return widgets.HBox(parts, layout={"grid_gap": "4px", "overflow": "visible"} | layout)
+
+
 class Panel:
     """Controls beside a live picture.
 
@@ -193,14 +198,21 @@ class Panel:
         """Draw ahead, while nothing else is to do, what the sliders may bring up."""
 
     @contextmanager
-    def _drawing_once(self):
-        """Move many controls, and draw when all have moved."""
+    def _unheard(self):
+        """Move controls without anything following them."""
         with self._lock:
             self._moving = True
             try:
                 yield
             finally:
                 self._moving = False
+
+    @contextmanager
+    def _drawing_once(self):
+        """Move many controls, and draw when all have moved."""
+        with self._lock:
+            with self._unheard():
+                yield
             self._redraw()
 
     def _redraw(self, change=None):
@@ -348,7 +360,7 @@ class AttentionPanel(Panel):
             "Reset": lambda name, shape: self._given[name],
         }
         buttons = [button(name, lambda preset=preset: self._take(preset)) for name, preset in presets.items()]
-        return widgets.HBox([*buttons[:4], self._seed, buttons[4]], layout={"grid_gap": "4px", "overflow": "visible"})
+        return row(*buttons[:4], self._seed, buttons[4])
 
     def _take(self, preset):
         self._random = np.random.default_rng(self._seed.value)

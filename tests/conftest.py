@@ -54,6 +54,12 @@ def load_tool(name):
     return tool
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def run_jupyter(*arguments):
     """A command of Jupyter's, with the course's settings, as make runs it."""
     environment = os.environ | {"JUPYTER_CONFIG_PATH": str(ROOT / "tools" / "jupyter")}
@@ -67,9 +73,7 @@ class Lab:
         self.folder, self.stock = folder, stock
         for name in ("notebooks", "solutions"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("progress*"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         first = "notebooks/20_1_what_you_will_learn.ipynb"
         starter = ["-m", "jupyterlab", "--allow-root"] if stock else [ROOT / "tools" / "lab.py", first]

@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT, load_tool, run_jupyter
 from matplotlib import colormaps
 from PIL import Image
+from playwright.sync_api import expect
 
 from qkvlib import AttentionPanel, chapter, exercises
 from qkvlib.panels import describe
@@ -657,15 +658,10 @@ def test_a_pattern_is_drawn_and_what_cannot_be_is_said(lab, browser):
     picture = opened.panel.locator("img.qkv-picture")
     picture.click(position={"x": 366 + 0.5 * 57, "y": 520 - 316 + 2.5 * 33})  # of "wanted", row sat, column the
     wanted = opened.panel.get_by_label("wanted: sat (3) at the (1)")
-    for _ in range(50):
-        if wanted.input_value() == "1":
-            break
-        opened.page.wait_for_timeout(100)
-    assert wanted.input_value() == "1"
+    expect(wanted).to_have_value("1")
     assert opened.panel.get_by_label("drawn by me").is_checked()
     opened.panel.get_by_label("each to itself").check()
-    opened.page.wait_for_timeout(500)
-    assert wanted.input_value() == "0"
+    expect(wanted).to_have_value("0")
     wanted.fill("-0.5")
     wanted.press("Enter")
     alert = opened.panel.get_by_role("alert")

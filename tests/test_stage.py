@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import ROOT, chromium, load_tool
+from conftest import ROOT, chromium, free_port, load_tool
 from PIL import Image
+from playwright.sync_api import expect
 from test_browser import Page
 
 from qkvlib import page
 
 pytestmark = pytest.mark.browser
-lecture, handout = load_tool("lecture"), load_tool("handout")
+handout = load_tool("handout")
 AXE = "axe-core@4.14.1"
 SIZES = [float(zoom) for zoom in re.findall(r"zoom: ([\d.]+)", page._STYLE)]
 
@@ -33,10 +34,7 @@ def voila(tmp_path_factory):
     chromium()
     folder = tmp_path_factory.mktemp("talk é")
     notebook = shutil.copy(ROOT / "notebooks" / "lecture.ipynb", folder)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    tools = str(ROOT / "tools")
+    port, tools = free_port(), str(ROOT / "tools")
     script = f"import sys; sys.path.insert(0, {tools!r}); import lecture; lecture.serve(sys.argv[1], sys.argv[2:])"
     with (folder / "voila.log").open("w") as log:
         running = subprocess.Popen([sys.executable, "-c", script, notebook, "--no-browser", f"--port={port}"],
@@ -193,11 +191,7 @@ def test_a_slider_keeps_its_keys_and_what_it_moved_until_reset(stage):
     stage.page.wait_for_timeout(800)
     assert handle.get_attribute("aria-valuetext") == moved
     stage.press("r")
-    for _ in range(50):
-        if handle.get_attribute("aria-valuetext") == "-0.54":
-            break
-        stage.page.wait_for_timeout(100)
-    assert handle.get_attribute("aria-valuetext") == "-0.54"
+    expect(handle).to_have_attribute("aria-valuetext", "-0.54")
 
 
 def test_blank_notes_and_sliders_come_and_go_and_nothing_jumps(stage):
@@ -261,11 +255,7 @@ def test_at_the_largest_size_the_picture_fits_a_small_projector_and_is_sharp(sta
         assert box["x"] + box["width"] <= 1024
     assert stage.page.evaluate("document.documentElement.scrollWidth") <= 1024
     stage.talk.locator("img.qkv-picture").click(position={"x": 0.9 * box["width"], "y": 0.25 * box["height"]})
-    for _ in range(50):
-        if stage.page.get_by_label("key", exact=True).input_value() == "4 down":
-            break
-        stage.page.wait_for_timeout(100)
-    assert stage.page.get_by_label("key", exact=True).input_value() == "4 down"
+    expect(stage.page.get_by_label("key", exact=True)).to_have_value("4 down")
     stage.press("t")
 
 

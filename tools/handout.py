@@ -3,7 +3,6 @@
 python tools/handout.py [file]
 """
 
-import base64
 import html
 import re
 import sys
@@ -43,12 +42,7 @@ def scenes(path):
 
 def scene(talk, at):
     talk.go(at)
-    shown, picture = talk.scenes[at], ""
-    if talk.panel:
-        image = base64.b64encode(talk.panel.picture.png).decode()
-        said = html.escape(talk.panel.picture.caption)
-        picture = (f'<figure><img alt="{said}" src="data:image/png;base64,{image}">'
-                   f"<figcaption>{said}</figcaption></figure>")  # fmt: skip
+    shown, picture = talk.scenes[at], talk.panel.picture.still()["text/html"] if talk.panel else ""
     asked = (f"<p><b>{html.escape(shown.question)}</b></p><p>{html.escape(shown.answer)}</p>"
              if shown.question else "")  # fmt: skip
     return (f"<article><h2>{at + 1} {html.escape(shown.title)}</h2><p>{html.escape(shown.text)}</p>"
