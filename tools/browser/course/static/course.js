@@ -1,0 +1,80 @@
+// What the browser edition adds to JupyterLite: a line above each notebook that says what Python does, with buttons to
+// run all cells, to keep a copy and to begin again. An extension written by hand, so that nothing needs to be built.
+(() => {
+  let shared;
+  const load = async name => (await Object.values(shared[name])[0].get())();
+  const STYLE = `
+    .qkv-bar { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; padding: 4px 12px; min-height: 32px;
+      box-sizing: border-box; font-size: 14px; color: var(--jp-ui-font-color1); background: var(--jp-layout-color2);
+      border-bottom: 1px solid var(--jp-border-color1); }
+    .qkv-bar progress { width: 120px; }
+    .qkv-bar [role=status] { flex: 1 1 30em; }
+    .qkv-bar button { font: inherit; padding: 2px 10px; color: inherit; background: var(--jp-layout-color0);
+      border: 1px solid var(--jp-ui-font-color2); border-radius: 3px; cursor: pointer; }`;
+  const STARTING = 'Python starts in this browser: some seconds, longer at the first visit. You can read meanwhile.';
+  const READY = 'Python is ready. Shift + Enter runs a cell and goes on to the next one.';
+  const FORGETS = ' This address is plain HTTP: your edits are kept, but not which exercises you have passed.';
+  const SURE = 'Forget what you changed in this notebook, and show it as it was at first?';
+
+  function bar(app, panel) {
+    const node = document.createElement('div');
+    node.className = 'qkv-bar jp-scrollbar-tiny';
+    node.innerHTML = `<progress aria-label="Python starts"></progress><span role="status"></span>
+      <button>Run all cells</button><button>Download</button><button>Original again</button>`;
+    const [progress, said] = node.children, [all, download, original] = node.querySelectorAll('button');
+    const say = ready => {
+      progress.hidden = ready;
+      const text = (ready ? READY : STARTING) + (window.isSecureContext ? '' : FORGETS) + linked(panel);
+      if (said.textContent !== text) said.textContent = text;
+    };
+    all.onclick = () => app.commands.execute('notebook:run-all-cells');
+    download.onclick = () => app.commands.execute('docmanager:download');
+    original.onclick = async () => {
+      if (!confirm(SURE)) return;
+      await app.serviceManager.contents.delete(panel.context.path); // the browser's copy; the site's own stays
+      await panel.context.revert();
+    };
+    follow(panel.sessionContext, say);
+    panel.context.ready.then(() => said.textContent = '').then(() => say(progress.hidden));
+    return node;
+  }
+
+  function follow(session, say) { // whether Python is ready, also after a restart
+    const ask = async kernel => {
+      say(false);
+      if (!kernel) return;
+      await kernel.info;
+      say(true);
+    };
+    session.kernelChanged.connect((_, change) => ask(change.newValue));
+    session.statusChanged.connect((_, status) => {
+      if (['restarting', 'autorestarting', 'starting'].includes(status)) say(false);
+      if (status === 'idle') session.session?.kernel?.info.then(() => say(true));
+    });
+    ask(session.session?.kernel);
+  }
+
+  function linked(panel) { // of a link with the state of a panel: page.js hands it to the kernel
+    const cell = /^#cell=([^&]*)/.exec(location.hash)?.[1], model = panel.content.model;
+    if (cell === undefined || !model) return '';
+    const known = [...model.cells].some(each => each.id === cell);
+    return known ? ' This link sets a panel below: run all cells to see it.'
+      : ` This link is for a cell "${cell}", which this notebook does not have.`;
+  }
+
+  window._JUPYTERLAB = window._JUPYTERLAB || {};
+  window._JUPYTERLAB['qkv-course'] = {
+    init: scope => { shared = scope; },
+    get: async () => {
+      const {INotebookTracker} = await load('@jupyterlab/notebook'), {Widget} = await load('@lumino/widgets');
+      const activate = (app, tracker) => {
+        document.head.append(Object.assign(document.createElement('style'), {textContent: STYLE}));
+        tracker.widgetAdded.connect((_, panel) => {
+          panel.contentHeader.addWidget(new Widget({node: bar(app, panel)}));
+        });
+      };
+      const plugin = {id: 'qkv-course:bar', autoStart: true, requires: [INotebookTracker], activate};
+      return () => ({__esModule: true, default: plugin});
+    },
+  };
+})();
