@@ -104,25 +104,29 @@ def install(archive, packages, target):
     """Pyodide and its packages, as bytecode, with the list of packages that Pyodide reads."""
     target.mkdir()
     with tarfile.open(archive) as tar:
-        for name in RUNTIME:
-            (target / name).write_bytes(tar.extractfile(f"package/{name}").read())
+        for file in RUNTIME:
+            (target / file).write_bytes(tar.extractfile(f"package/{file}").read())
     for path in packages:
         shutil.copyfile(path, target / path.name)
     run("node", BROWSER / "compile.mjs", target / "pyodide.mjs", target)
     listed = json.loads((target / "pyodide-lock.json").read_text())
-    entries = [entry(target / path.name, listed["packages"]) for path in packages]
-    listed["packages"] = {each["name"]: each for each in sorted(entries, key=lambda each: each["name"])}
+    known = listed["packages"]
+    listed["packages"] = {name(path): entry(target / path.name, known) for path in sorted(packages, key=name)}
     (target / "pyodide-lock.json").write_text(json.dumps(listed, indent=1))
+
+
+def name(wheel):
+    return wheel.name.split("-")[0].replace("_", "-").lower()
 
 
 def entry(wheel, known):
     """What Pyodide's list says of a package, with what there is of it here."""
     module, version = wheel.name.split("-")[:2]
-    name = module.replace("_", "-").lower()
-    needs = ADDED.get(name) or [other for other in known[name]["depends"] if other not in UNUSED]
-    new = {"name": name, "imports": [module], "install_dir": "site", "package_type": "package"}
-    return known.get(name, new) | {"version": version, "file_name": wheel.name, "sha256": sha256(wheel),
-                                   "depends": needs, "unvendored_tests": False}  # fmt: skip
+    new = {"name": name(wheel), "imports": [module], "install_dir": "site", "package_type": "package"}
+    said = known.get(name(wheel), new)
+    needs = ADDED.get(name(wheel)) or [other for other in said["depends"] if other not in UNUSED]
+    return said | {"version": version, "file_name": wheel.name, "sha256": sha256(wheel), "depends": needs,
+                   "unvendored_tests": False}  # fmt: skip
 
 
 def digest(folder):
