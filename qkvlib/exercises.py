@@ -21,7 +21,12 @@ BEGIN, END, STUB = "### BEGIN SOLUTION", "### END SOLUTION", "# your code here"
 # In the folder that the notebook is in; the kernel runs there.
 PROGRESS = Path("progress.json")
 SOLUTIONS = Path("..", "solutions")
+BUNDLED = Path(__file__).with_name("solutions")  # in the browser edition, which may be unable to reach other files
 RELEASE = "release.txt"
+FORGOTTEN = (
+    "This page was opened over plain HTTP, where a browser keeps no files: 20.9 will not know that you passed, so "
+    "note it yourself."
+)
 _MARKS = {RIGHT: "✔", WRONG: "✘", UNTRIED: "○"}
 
 
@@ -132,7 +137,7 @@ def _note(number):
         os.replace(new, PROGRESS)
     except OSError as error:
         return f"Passed, but {PROGRESS} could not be written, so 20.9 will not know of it: {error}."
-    return remark
+    return remark if page.FILES_ARE_KEPT else f"{remark} {FORGOTTEN}".strip()
 
 
 # Help
@@ -248,10 +253,11 @@ def _tagged_html(number, tag):
 
 def _cells(number):
     """The cells of a solution notebook, unless the teacher keeps the folder or has set a date that is to come."""
-    path = next(SOLUTIONS.glob(f"ex_{number}_*.ipynb"), None)
+    folder = SOLUTIONS if SOLUTIONS.exists() else BUNDLED
+    path = next(folder.glob(f"ex_{number}_*.ipynb"), None)
     if path is None:
         raise NotReleasedError("your teacher has the solutions.")
-    if (release := SOLUTIONS / RELEASE).exists():
+    if (release := folder / RELEASE).exists():
         text = release.read_text("utf-8").strip()
         try:
             day = datetime.date.fromisoformat(text)

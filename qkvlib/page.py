@@ -1,12 +1,17 @@
 """What a panel needs of the page it stands in: its style, and a few lines of script."""
 
+import sys
 import weakref
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
 import ipywidgets
 from IPython import get_ipython
 
+IN_BROWSER = sys.platform == "emscripten"  # where the kernel is: there, Python is Pyodide
+# JupyterLite shows a kernel the notebook's folder under /drive, where the page's address allows a service worker.
+FILES_ARE_KEPT = not IN_BROWSER or Path("/drive").exists()
 _SIZES, _size = ("qkv-size-1", "qkv-size-2", "qkv-size-3"), 0
 _SIZED = weakref.WeakSet()  # panels that follow the text size
 _BUILT = {}  # by cell: in which run, and what
@@ -49,6 +54,13 @@ def enlarge():
         stack.add_class(_SIZES[_size])
 
 
+def running_cell():
+    """The id of the cell that runs, and of its run; None for each where none does, or in no notebook."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    request = kernel.get_parent() if kernel else {}
+    return request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+
+
 def error(message):
     """What went wrong, as HTML that a screen reader says at once."""
     return f'<p class="qkv-error" role="alert">{escape(str(message))}</p>'
@@ -75,9 +87,7 @@ def _listen(widget):
 
 def _keep(stack):
     """A cell that runs again replaces what it built before: ipywidgets would keep the old sliders for ever."""
-    kernel = getattr(get_ipython(), "kernel", None)
-    request = kernel.get_parent() if kernel else {}
-    cell, run = request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+    cell, run = running_cell()
     if cell is None:  # no notebook, or a button's callback, whose owner looks after it
         return
     before, stacks = _BUILT.get(cell, (run, []))

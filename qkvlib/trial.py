@@ -5,14 +5,18 @@ import copy
 import ctypes
 import inspect
 import io
+import re
+import sys
 import threading
 import traceback
 import warnings
+from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
 
 LIMIT = 5.0  # seconds for one call
+_CELL = re.compile("ipykernel_|^<ipython-input-")  # in the name that a kernel gives to a cell's code
 _ENDING = ("exit", "quit")  # in a notebook these end the kernel
 
 
@@ -49,23 +53,54 @@ def call(function, *arguments):
         except BaseException as error:  # SystemExit and what stops it, too
             found["error"] = error
 
-    # A thread, for that can be stopped on every system; a signal would not reach it in Windows.
-    thread = threading.Thread(target=work, daemon=True)
     with (
         _variables_kept(function) as changed,
         warnings.catch_warnings(action="ignore"),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
     ):
-        try:
-            thread.start()
-            thread.join(LIMIT)
-            late = thread.is_alive()
-        finally:  # also where the learner presses Stop
-            _stop(thread)
+        late, alive = (_watched if sys.platform == "emscripten" else _threaded)(work)
     error = None if late else found.get("error")
-    trouble = _trouble(late, thread.is_alive(), error) or _altered(arguments, given)
+    trouble = _trouble(late, alive, error) or _altered(arguments, given)
     return Trial(None if error or late else found["value"], trouble, error, [*printed.remarks(), *changed])
+
+
+def _threaded(work):
+    """Run in a thread, for that can be stopped on every system; a signal would not reach it in Windows.
+
+    Returns whether it took too long, and whether it still runs.
+    """
+    thread = threading.Thread(target=work, daemon=True)
+    try:
+        thread.start()
+        thread.join(LIMIT)
+        late = thread.is_alive()
+    finally:  # also where the learner presses Stop
+        _stop(thread)
+    return late, thread.is_alive()
+
+
+def _watched(work):
+    """The same where there are no threads, as in a browser: look at the clock at every line. A browser has Python 3.14."""
+    watch, end = sys.monitoring, monotonic() + LIMIT
+
+    def look(code, *_):
+        if code.co_filename == __file__:
+            return watch.DISABLE
+        if monotonic() > end:
+            raise _Stopped
+        return None
+
+    events = watch.events.LINE, watch.events.JUMP
+    watch.use_tool_id(watch.PROFILER_ID, __name__)
+    for event in events:
+        watch.register_callback(watch.PROFILER_ID, event, look)
+    try:
+        watch.set_events(watch.PROFILER_ID, sum(events))
+        work()
+    finally:
+        watch.free_tool_id(watch.PROFILER_ID)
+    return monotonic() > end, False
 
 
 def _trouble(late, alive, error):
@@ -85,7 +120,7 @@ def _trouble(late, alive, error):
 
 def _line(error):
     """Where in the learner's cell it happened."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "ipykernel_" in frame.filename]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _CELL.search(frame.filename)]
     return f" (line {frames[-1].lineno} of its cell: {frames[-1].line})" if frames else ""
 
 
