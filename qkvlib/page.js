@@ -127,6 +127,15 @@ function pass(carrier) { // what is shown leaves the widget at once, so that no 
   take();
 }
 
+function link(linked) { // the page's address takes a panel's state, and gives it back when the page is opened anew
+  const heard = linked.parentElement.querySelector('.qkv-heard input');
+  new MutationObserver(() => {
+    const said = linked.querySelector('[data-fragment]');
+    if (said) history.replaceState(history.state, '', said.dataset.fragment);
+  }).observe(linked, {childList: true, subtree: true});
+  if (location.hash.startsWith('#cell=')) write(heard, location.hash);
+}
+
 function write(input, value) { // as if it had been typed, so that the kernel hears of it
   input.value = value;
   for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind, {bubbles: true}));
@@ -138,12 +147,13 @@ function write(input, value) { // as if it had been typed, so that the kernel he
   const own = selector => [...panel.querySelectorAll(selector)].filter(it => it.closest('.qkv-panel') === panel);
   const missing = (outer, inner) => own(outer).length > own(inner).length;
   const early = !panel || missing('.widget-slider', '.noUi-handle') || missing('.qkv-live', '.qkv-live p[id]') ||
-    missing('.qkv-passing', '.qkv-passing .widget-html-content');
+    missing('.qkv-passing', '.qkv-passing .widget-html-content') || missing('.qkv-linked', '.qkv-linked .widget-html-content');
   if (early) return tries && setTimeout(settle, 100, tries - 1);
   own('.widget-slider').forEach(name);
   own('.widget-radio').forEach(group);
   own('.qkv-live').forEach(connect);
   own('.qkv-passing').forEach(pass);
+  own('.qkv-linked').forEach(link);
   if (panel.classList.contains('qkv-talk')) direct(panel);
   panel.addEventListener('keydown', event => { // or JupyterLab would move from cell to cell
     const keys = /^(Arrow|Page|Home|End|Enter| )/.test(event.key);

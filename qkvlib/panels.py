@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from qkvlib import chapter, page
+from qkvlib import chapter, links, page
 from qkvlib.live import LivePicture
 from qkvlib.maths import attention
 from qkvlib.plots import heatmap, number
@@ -94,6 +94,18 @@ def _entries(name, value):
     return [(f"{name} row {i + 1} column {j + 1}", float(matrix[i, j])) for i, j in np.ndindex(matrix.shape)]
 
 
+def _check(control, value):
+    """Raise ValueError for a value that a control would not take, or would change without a word."""
+    if isinstance(control, widgets.Dropdown):
+        choices = [choice[1] if isinstance(choice, tuple) else choice for choice in control.options]
+        if value not in choices:
+            raise ValueError(f"{control.description}: expected one of {choices}, got {value!r}")
+    elif not control.min <= value <= control.max:
+        raise ValueError(
+            f"{control.description}: expected a number from {control.min:g} to {control.max:g}, got {value!r}"
+        )
+
+
 def reading(slider):
     """What a slider stands for: what it is passing by, or else its value."""
     passing = getattr(slider, "passing", None)
@@ -150,12 +162,41 @@ class Panel:
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
-        size = button("Text size", page.enlarge)
-        size.add_class("qkv-size")
-        self.widget = page.sized(page.panel(columns, size))
         kinds = widgets.FloatSlider, widgets.IntSlider, widgets.Dropdown
-        self._named = {part.description: part for part in page.parts(self.widget) if isinstance(part, kinds)}
+        self._named = {part.description: part for part in page.parts(columns) if isinstance(part, kinds)}
+        foot = row(button("Text size", page.enlarge), *(self._link() if page.IN_BROWSER and self.state else ()))
+        foot.add_class("qkv-size")
+        self.widget = page.sized(page.panel(columns, foot))
         self.picture.update(self._follow)
+
+    def _link(self):
+        """Controls that put the state into the page's address, and take it from there; page.js does its part."""
+        self._cell, _ = page.running_cell()
+        if self._cell is None:  # what no cell makes has no name that a link could give
+            return ()
+        self._linked, heard = widgets.HTML(), widgets.Text()
+        self._linked.add_class("qkv-linked")
+        heard.add_class("qkv-heard")
+        heard.observe(lambda change: self._follow_link(change["new"]), "value")
+        return button("Link to this state", self._show_link), self._linked, heard
+
+    def _show_link(self):
+        address = html.escape(links.fragment(self._cell, self.state))
+        self._linked.value = (f'<p role="status" data-fragment="{address}">The address of this page now leads here: '
+                              "copy it and pass it on.</p>")  # fmt: skip
+
+    def _follow_link(self, text):
+        if links.cell(text) != self._cell:
+            return
+        try:
+            values = self.named(links.values(text, self.state))
+            for name, value in values.items():
+                _check(self._named[name], value)
+        except ValueError as error:
+            self._linked.value = page.error(f"The link could not be followed: {error}. The panel is as it was.")
+            return
+        self.state = values
+        self._linked.value = '<p role="status">As the link has it.</p>'
 
     @property
     def state(self):
