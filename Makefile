@@ -1,5 +1,6 @@
 # Two commands: `make lab` opens the course, `make test` runs every test and every notebook.
 # `make lecture` shows the talk, `make handout` writes it and all notebooks into one file;
+# `make site` builds the browser edition into the folder site, `make serve` shows it;
 # `make bench` measures the live engine; `make notebooks` executes the notebooks.
 
 PYTHON ?= python3
@@ -7,7 +8,10 @@ FIRST := notebooks/20_1_what_you_will_learn.ipynb
 # Settings for JupyterLab as the course wants it; see tools/jupyter.
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 
-.PHONY: lab test lecture handout notebooks bench
+# Pyodide's compiled wheels; where this names no folder they are fetched.
+export WHEELS ?= $(wildcard ../shared/pyodide)
+
+.PHONY: lab test lecture handout site serve notebooks bench
 
 lab: .venv/.lab
 	.venv/bin/python tools/lab.py $(FIRST) $(LAB_OPTIONS)
@@ -22,6 +26,12 @@ lecture: .venv/.lecture
 
 handout: .venv/.lecture
 	.venv/bin/python tools/handout.py
+
+site: .venv/.site
+	.venv/bin/python tools/browser_edition.py
+
+serve: .venv/.site
+	.venv/bin/python tools/browser_edition.py --serve
 
 notebooks: .venv/.test
 	.venv/bin/python tools/notebooks.py
@@ -41,7 +51,11 @@ bench: .venv/.bench
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lecture]'
 	@touch $@
 
-.venv/.test: .venv/.lecture
+.venv/.site: .venv/.lab
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
+	@touch $@
+
+.venv/.test: .venv/.lecture .venv/.site
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 

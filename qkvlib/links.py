@@ -22,7 +22,7 @@ def grouped(state):
         rows = values.setdefault(entry[1], [])
         if int(entry[2]) > len(rows):
             rows.append([])
-        rows[-1].append(value)
+        rows[-1].append(round(value, 4))  # a slider's steps add up to 0.23000000000000043
     return values
 
 

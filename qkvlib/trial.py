@@ -81,7 +81,7 @@ def _threaded(work):
 
 
 def _watched(work):
-    """The same where there are no threads, as in a browser: look at the clock at every line. A browser has Python 3.14."""
+    """The same where there are no threads, as in a browser: look at the clock at every line (needs Python 3.14)."""
     watch, end = sys.monitoring, monotonic() + LIMIT
 
     def look(code, *_):

@@ -16,6 +16,8 @@
   const FORGETS = ' This address is plain HTTP: your edits are kept, but not which exercises you have passed.';
   const SURE = 'Forget what you changed in this notebook, and show it as it was at first?';
 
+  const opened = location.hash; // later it changes, when a panel puts its state there
+
   function bar(app, panel) {
     const node = document.createElement('div');
     node.className = 'qkv-bar jp-scrollbar-tiny';
@@ -55,7 +57,7 @@
   }
 
   function linked(panel) { // of a link with the state of a panel: page.js hands it to the kernel
-    const cell = /^#cell=([^&]*)/.exec(location.hash)?.[1], model = panel.content.model;
+    const cell = /^#cell=([^&]*)/.exec(opened)?.[1], model = panel.content.model;
     if (cell === undefined || !model) return '';
     const known = [...model.cells].some(each => each.id === cell);
     return known ? ' This link sets a panel below: run all cells to see it.'

@@ -1,7 +1,7 @@
 """Build the browser edition: a folder of files that any web server can serve, with the whole course and its Python.
 
-python tools/site.py [folder]             build it; "site" beside this folder, if none is named
-python tools/site.py --serve [folder]     show a built one on this machine
+python tools/browser_edition.py [folder]             build it; "site" beside this folder, if none is named
+python tools/browser_edition.py --serve [folder]     show a built one on this machine
 
 WHEELS names a folder with Pyodide's compiled wheels; where it names none they are fetched, as tools/browser/lock.json
 says. What was fetched is kept in .venv, so that the next build needs no network.
@@ -34,8 +34,14 @@ LOADING = "Loading JupyterLite..."
 DATE = 1767225600  # of every file in the site, the start of 2026, so that two builds are the same
 UNWANTED = shutil.ignore_patterns("progress*", ".ipynb_checkpoints", "__pycache__")
 # What Pyodide's list lacks, and what each needs of it.
-ADDED = {"comm": ["traitlets"], "ipywidgets": ["comm", "ipython", "traitlets"], "ipykernel": ["pyodide-kernel"],
-         "pyodide-kernel": ["comm", "ipython"], "piplite": ["micropip"], "qkvlib": ["ipywidgets", "matplotlib"]}  # fmt: skip
+ADDED = {
+    "comm": ["traitlets"],
+    "ipykernel": ["pyodide-kernel"],
+    "ipywidgets": ["comm", "ipython", "traitlets"],
+    "piplite": ["micropip"],
+    "pyodide-kernel": ["comm", "ipython"],
+    "qkvlib": ["ipywidgets", "matplotlib"],
+}
 # What matplotlib needs for PDF and time zones, and the course does not.
 UNUSED = {"fonttools", "pytz"}
 
@@ -189,10 +195,9 @@ def build(out, wheels):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    # Not what the machine's registry says of them, which may keep a browser from running them.
-    extensions_map = {".wasm": "application/wasm", ".mjs": "text/javascript", ".js": "text/javascript",
-                      ".json": "application/json", ".html": "text/html", ".css": "text/css",
-                      ".svg": "image/svg+xml", "": "application/octet-stream"}  # fmt: skip
+    # What else a machine's registry says of them may keep a browser from running them.
+    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
+        ".wasm": "application/wasm", ".mjs": "text/javascript", ".js": "text/javascript"}  # fmt: skip
 
     def log_message(self, *arguments):
         pass
