@@ -636,6 +636,7 @@ def test_variables_of_the_notebook_are_put_back():
     assert (GLOBAL, ARRAY.tolist(), NAMES) == (1, [0, 1, 2], ["a"])
 
 
+@pytest.mark.skipif(sys.platform == "emscripten", reason="a browser has no thread that could tell in time")
 def test_what_cannot_be_stopped_is_told_in_time(monkeypatch):
     monkeypatch.setattr(trial, "LIMIT", 0.2)
     found = findings(tried(1, attention_by_hand=lambda *a: time.sleep(5)))["attention_by_hand"]
@@ -766,6 +767,7 @@ TOMORROW = (exercises.datetime.date.today() + exercises.datetime.timedelta(1)).i
      ("24 December", "should have a date such as 2026-12-24, and has '24 December'"), ("", "should have a date")],
 )  # fmt: skip
 def test_solutions_can_be_held_back(date, says, released, monkeypatch):
+    monkeypatch.setattr(exercises, "BUNDLED", released / "none")
     if date is None:
         shutil.rmtree(released)
     else:
@@ -783,6 +785,18 @@ def test_solutions_can_be_held_back(date, says, released, monkeypatch):
     for step in buttons(help_):
         step.click()
     assert says in exercises.html.unescape(passed_on(help_))
+
+
+def test_where_no_file_can_be_reached_they_come_with_the_package(released, monkeypatch, tmp_path):
+    shutil.copytree(released, tmp_path / "bundled")
+    shutil.rmtree(released)
+    monkeypatch.setattr(exercises, "BUNDLED", tmp_path / "bundled")
+    assert "<pre>" in passed_on(reveal(1))
+
+
+def test_what_is_forgotten_is_said(released, monkeypatch):
+    monkeypatch.setattr(exercises.page, "FILES_ARE_KEPT", False)
+    assert "20.9 will not know that you passed" in exercises._note(1)
 
 
 @pytest.mark.parametrize("date", ["2026-01-02", exercises.datetime.date.today().isoformat()])

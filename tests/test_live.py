@@ -9,6 +9,7 @@ import sys
 import threading
 import zlib
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib import pyplot
@@ -44,6 +45,7 @@ def walk(steps, shape):
         yield signed, shares
 
 
+@pytest.mark.skipif(matplotlib.__version__ < "3.11", reason="older ones place edges of cells a pixel higher or lower")
 @pytest.mark.parametrize("shape", [(4, 3), (19, 23)])
 @pytest.mark.parametrize("dpi", [100, 200])
 def test_a_redraw_equals_a_full_draw(dpi, shape):

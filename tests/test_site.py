@@ -7,13 +7,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
+import numpy as np
+import oracle
 import pytest
 from conftest import FLAGS, ROOT, chromium, free_port, load_tool
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
+
+from qkvlib import chapter
+from qkvlib.panels import describe
 
 site = load_tool("browser_edition")
 pytestmark = pytest.mark.browser
@@ -194,3 +200,220 @@ def test_every_notebook_prints_in_the_browser_what_is_committed(kernels, name):
     _, *texts = kernels[0].run(fresh, *(cell.source for cell in cells))
     assert texts == [printed(cell) for cell in cells]
     assert kernels[0].errors == []
+
+
+UNIT = ["maths", "chapter", "plots", "gradients", "training", "panels", "sections"]
+UNIT += ["exercises", "learning", "lecture", "live"]
+# The first takes minutes; the handout is made where the course is installed.
+ELSEWHERE = [
+    "live.py::test_ten_thousand_redraws_leave_nothing_behind",
+    "lecture.py::test_the_ready_talk_reaches_every_scene_and_takes_45_minutes",
+    "lecture.py::test_the_handout_has_everything_and_asks_for_nothing",
+]
+UNPACK = """import io, os, sys, zipfile
+from pyodide.http import pyfetch
+zipfile.ZipFile(io.BytesIO(await (await pyfetch('/unit.zip')).bytes())).extractall('/tmp/unit')
+sys.path[:0] = ['/tmp/unit/lib', '/tmp/unit/tests']
+os.chdir('/tmp/unit')
+TESTS = """
+
+
+@pytest.fixture(scope="module")
+def unit_tests(folders, kernels):
+    """The unit tests on Pyodide's Python, begun in the second kernel while other tests use the first."""
+    libraries = Path(pytest.__file__).parent.parent
+    with zipfile.ZipFile(folders[0].parent / "unit.zip", "w") as archive:
+        for name in ("pytest", "_pytest", "pluggy", "iniconfig"):
+            for path in (libraries / name).rglob("*.py"):
+                archive.write(path, Path("lib", path.relative_to(libraries)))
+        for name in ("tests", "solutions", "notebooks", "tools"):
+            for path in (ROOT / name).rglob("*.[pi]*[yb]"):
+                archive.write(path, path.relative_to(ROOT))
+        archive.write(ROOT / "pyproject.toml", "pyproject.toml")
+    chosen = ["qkvlib", *(f"tests/test_{name}.py" for name in UNIT)]
+    chosen += [f"--deselect=tests/test_{name}" for name in ELSEWHERE]
+    source = UNPACK + repr(chosen) + "\n" + (ROOT / "tests" / "unit_in_browser.py").read_text()
+    kernels[1].page.evaluate(f"source => {{ window.unit = ({RUN})([source]); }}", source)
+    return kernels[1].page
+
+
+@pytest.fixture
+def opened(offline, visitor):
+    """Open a notebook as somebody who has never been here; all pages are of one visitor."""
+    return lambda name, **options: Course(offline, visitor, f"notebooks/{name}", **options)
+
+
+LESSON = "20_4_attention_on_a_sequence.ipynb"
+
+
+def panel_of(course, first=0):
+    panel = course.page.locator(".qkv-panel:has(canvas)").nth(first)
+    panel.locator("[role=slider][aria-label]").first.wait_for(timeout=60_000)
+    panel.evaluate("panel => panel.scrollIntoView()")
+    return panel
+
+
+def weights(course):
+    """The weights that the first panel stands for, as its kernel has them."""
+    return json.loads(course.run("import json\nprint(json.dumps(panel.attention.weights.tolist()))")[0])
+
+
+def oracles(W_Q=chapter.sentence.W_Q, W_K=chapter.sentence.W_K):
+    return oracle.attention(chapter.sentence.X, W_Q, W_K, chapter.sentence.W_V)[1]
+
+
+def test_the_unit_tests_begin(unit_tests):
+    assert unit_tests.evaluate("typeof window.unit.then") == "function"
+
+
+def test_it_opens_on_20_1_says_what_happens_and_runs(offline, visitor):
+    page = visitor.new_page()
+    page.goto(f"http://127.0.0.1:{offline.port}/course/")
+    page.get_by_text("Python starts in this browser").wait_for(timeout=60_000)
+    assert page.get_by_role("progressbar", name="Python starts").is_visible()
+    page.get_by_text("Python is ready").wait_for(timeout=60_000)
+    assert not page.get_by_role("progressbar", name="Python starts").is_visible()
+    assert page.url.endswith("/course/notebooks/index.html?path=notebooks/20_1_what_you_will_learn.ipynb")
+    page.get_by_role("button", name="Run all cells", exact=True).click()
+    page.locator(".qkv-panel canvas").first.wait_for(timeout=60_000)
+
+
+def test_300_slider_moves_lose_no_final_value(opened):
+    course = opened(LESSON).run_all()
+    handle = panel_of(course).get_by_role("slider", name="W_Q row 2 column 1", exact=True)
+    handle.focus()
+    for _ in range(150):
+        course.page.keyboard.press("ArrowRight")
+    for _ in range(150):
+        course.page.keyboard.press("ArrowLeft")
+    course.page.keyboard.press("PageUp")
+    W_Q = chapter.sentence.W_Q.copy()
+    W_Q[1, 0] += 0.05
+    expect(handle).to_have_attribute("aria-valuetext", f"{W_Q[1, 0]:.2f}")
+    words = panel_of(course).locator("p[id]")
+    expect(words).to_have_text(describe(oracles(W_Q), chapter.sentence.words), timeout=30_000)
+    np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
+    drawn = course.run("print([float(text.get_text()) for text in panel._heatmaps['weights'].numbers])")[0]
+    np.testing.assert_allclose(json.loads(drawn), oracles(W_Q).ravel(), atol=0.00501)
+    assert course.errors == []
+
+
+def test_edits_survive_a_reload_and_the_original_comes_back(opened, tmp_path):
+    course = opened("20_9_exercises.ipynb").ready()
+    cell = course.page.locator(".jp-CodeCell .cm-content").first
+    cell.click()
+    course.page.keyboard.press("Control+End")
+    course.page.keyboard.insert_text("\n# my own line")
+    course.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
+    course.page.reload()
+    course.ready()
+    course.page.get_by_text("# my own line").first.wait_for()
+    with course.page.expect_download() as download:
+        course.page.get_by_role("button", name="Download").click()
+    download.value.save_as(tmp_path / "mine.ipynb")
+    assert "# my own line" in nbformat.read(tmp_path / "mine.ipynb", 4).cells[1].source
+    course.page.on("dialog", lambda dialog: dialog.accept())
+    course.page.get_by_role("button", name="Original again").click()
+    course.page.get_by_text("# my own line").first.wait_for(state="detached")
+    course.page.reload()
+    course.ready()
+    assert course.page.get_by_text("# my own line").count() == 0
+
+
+def test_a_link_brings_a_panel_back_and_a_bad_one_is_told(opened):
+    course = opened(LESSON).run_all()
+    panel_of(course).get_by_role("slider", name="W_Q row 2 column 1", exact=True).press("PageUp")
+    panel_of(course).get_by_role("button", name="Link to this state").click()
+    panel_of(course).get_by_text("The address of this page now leads here").wait_for()
+    fragment = course.page.url[course.page.url.index("#") :]
+    assert fragment.startswith("#cell=lab&W_Q=[[-0.54,0.23,1.14,0.16],[1.06,")
+    course.page.close()
+
+    course = opened(LESSON, fragment=fragment.replace("query=0", "query=2")).run_all()
+    panel_of(course).get_by_text("As the link has it.").wait_for()
+    W_Q = chapter.sentence.W_Q.copy()
+    W_Q[1, 0] += 0.05
+    np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
+    expect(panel_of(course).get_by_label("query", exact=True)).to_have_value("3 sat")
+    course.page.close()
+
+    course = opened(LESSON, fragment="#cell=lab&W_Q=[[1,2]]").run_all()
+    said = panel_of(course).get_by_role("alert")
+    expect(said).to_have_text("The link could not be followed: W_Q: expected 3 rows of 4 numbers, got [[1, 2]]. "
+                              "The panel is as it was.")  # fmt: skip
+    np.testing.assert_allclose(weights(course), oracles(), atol=1e-9)
+    course.page.close()
+    course = opened(LESSON, fragment="#cell=nowhere&W_Q=1")
+    course.page.get_by_text('This link is for a cell "nowhere", which this notebook does not have.').wait_for()
+
+
+LOOP = """def cross_attention(*a):
+    while True:
+        try:
+            print("again")
+        except:
+            pass
+print(check(3, cross_attention))"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", OTHER])
+def test_an_exercise_from_check_to_progress(opened, host):
+    course = opened("ex_3_cross_attention.ipynb", host=host).run_all()
+    told = "not which exercises you have passed" if host == OTHER else "Shift + Enter"
+    course.page.get_by_text(told).wait_for()
+    course.page.get_by_text("Show a model answer").first.wait_for(timeout=60_000)
+    panel = course.page.locator(".qkv-panel:has(button:has-text('1. A nudge'))")
+    for number, name in enumerate(("1. A nudge", "2. A stronger hint", "3. The solution")):
+        panel.get_by_role("button", name=name).press("Enter")
+        panel.locator("[role=status]:visible").nth(number).get_by_text(re.compile(r"\w+")).first.wait_for()
+    solution = panel.locator("pre").inner_text()
+    assert "it took longer than 5 seconds and was stopped" in course.run(LOOP)[0]
+    (said,) = course.run(f"{solution}\nprint(check(3, cross_attention))")
+    assert "Exercise 3, Cross-attention: passed" in said
+    assert ("20.9 will not know" in said) == (host == OTHER)
+    course.page.close()
+    index = opened("20_9_exercises.ipynb", host=host).ready()
+    (table,) = index.run("from qkvlib import progress\nprint(progress().widget.children[1].value)")
+    assert ("passed on" in table) == (host != OTHER)
+
+
+def test_the_talk_and_training_by_keyboard(opened):
+    course = opened("lecture.ipynb").run_all()
+    talk = course.page.locator(".qkv-talk")
+    talk.locator(".qkv-title").wait_for(timeout=60_000)
+    talk.evaluate("talk => { talk.scrollIntoView(); talk.focus(); }")
+    titles = [talk.locator(".qkv-title").inner_text()]
+    for _ in range(3):
+        course.page.keyboard.press("ArrowRight")
+        expect(talk.locator(".qkv-title")).not_to_have_text(titles[-1])
+        titles.append(talk.locator(".qkv-title").inner_text())
+    assert [title.split(" ")[0] for title in titles] == ["1", "2", "3", "4"]
+    course.page.close()
+
+    course = opened("20_5b_now_let_it_learn.ipynb").run_all()
+    panel = panel_of(course)
+    panel.get_by_role("button", name="Play").press("Enter")
+    panel.get_by_text(re.compile(r"^Step [1-9]\d of 200")).first.wait_for(timeout=60_000)
+    panel.get_by_role("button", name="Pause").press("Enter")
+    panel.get_by_role("button", name="Play").wait_for()
+    assert course.errors == []
+
+
+def test_the_second_visit_is_served_from_the_browser(offline, opened):
+    """Also where the server's files are gone by then: what a service worker keeps needs no server."""
+    course = opened("20_1_what_you_will_learn.ipynb").ready()
+    course.page.reload()
+    course.ready()
+    kept = course.page.evaluate("""async () => (await (await caches.open('precache')).keys()).map(kept => kept.url)""")
+    names = {url.split("/")[-1].split("?")[0] for url in kept}
+    assert {"pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"} <= names
+    assert any(name.startswith("matplotlib") for name in names) or course.run("import qkvlib") == [""]
+
+
+def test_the_unit_tests_pass_on_pyodides_python(unit_tests):
+    unit_tests.set_default_timeout(300_000)
+    said = unit_tests.evaluate("window.unit")[0]
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    assert failed == []
+    assert int(re.search(r"(\d+) passed", said)[1]) > 600, said[-2000:]
+    assert said.rstrip().endswith("exit code: 0")

@@ -9,8 +9,6 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-import qkvlib
-
 
 class Anything:
     """What hypothesis's strategies are, where nothing runs with them."""
@@ -65,8 +63,8 @@ def no_loop(coroutine):
 asyncio.run = no_loop
 threading.Thread.start = lambda thread: pytest.skip("a browser has no threads")
 try:
-    code = pytest.main(["-q", "--tb=short", "--color=no", "--durations=25", "-o", "addopts=", "-p", "no:cacheprovider",
-                        "--doctest-modules", "--pyargs", *TESTS], [Plain()])  # noqa: F821, fmt: skip
+    options = ["-q", "--tb=short", "--color=no", "-o", "addopts=", "-p", "no:cacheprovider", "--doctest-modules"]
+    code = pytest.main([*options, "--pyargs", *TESTS], [Plain()])  # noqa: F821
 finally:
     asyncio.events._set_running_loop(loop)
 print("exit code:", int(code))
