@@ -19,7 +19,7 @@ lab: .venv/.lab
 test: .venv/.test
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m ruff format --check .
-	.venv/bin/python -m pytest $(PYTEST_OPTIONS)
+	.venv/bin/python -m pytest --numprocesses=2 --dist=loadfile $(PYTEST_OPTIONS)
 
 lecture: .venv/.lecture
 	.venv/bin/python tools/lecture.py $(LECTURE_OPTIONS)

@@ -19,7 +19,8 @@ def bring_up_loopback():
 
 if __name__ == "__main__":
     folder, port, *chromium = sys.argv[1:]
-    bring_up_loopback()
+    if sys.platform == "linux":  # elsewhere there are no such networks; what leaves the machine is still seen
+        bring_up_loopback()
     server = subprocess.Popen([sys.executable, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", folder],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     code = subprocess.call(chromium, pass_fds=(3, 4))  # by which Playwright speaks to it
