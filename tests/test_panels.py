@@ -1,6 +1,8 @@
 """Panels driven as a kernel drives them: values set, buttons clicked, texts and pictures read."""
 
+import html
 import io
+import re
 
 import ipywidgets
 import numpy as np
@@ -8,7 +10,7 @@ import oracle
 import pytest
 from PIL import Image
 
-from qkvlib import AttentionPanel, attention, chapter, heatmap, predict
+from qkvlib import AttentionPanel, attention, chapter, heatmap, page, predict
 from qkvlib.chapter import Example
 from qkvlib.panels import MatrixSliders, describe
 
@@ -307,3 +309,61 @@ def test_the_package_exports_what_the_notebooks_use():
 
     assert all(hasattr(qkvlib, name) for name in qkvlib.__all__)
     assert {heatmap, attention, predict} <= {getattr(qkvlib, name) for name in qkvlib.__all__ if name != "chapter"}
+
+
+# Links, in the browser edition
+
+
+@pytest.fixture
+def linkable(monkeypatch):
+    monkeypatch.setattr(page, "IN_BROWSER", True)
+    monkeypatch.setattr(page, "running_cell", lambda: ("lab", "run"))
+    return AttentionPanel(chapter.sentence)
+
+
+def follow(panel, fragment):
+    """Hand a panel the page's fragment, as page.js does, and return what it says of it."""
+    (linked,) = (part for part in find(panel.widget, ipywidgets.HTML) if "qkv-linked" in part._dom_classes)
+    (heard,) = (part for part in find(panel.widget.children[-2], ipywidgets.Text) if "qkv-heard" in part._dom_classes)
+    heard.value = fragment
+    return html.unescape(linked.value)
+
+
+def test_a_link_restores_what_it_was_made_from(linkable):
+    s = chapter.sentence
+    linkable.W_Q, linkable.state = -s.W_Q, {"query": 3}
+    click(linkable, "Link to this state")
+    fragment = re.search('data-fragment="([^"]*)"', follow(linkable, ""))[1]
+    linkable.W_Q, linkable.state = s.W_Q, {"query": 0}
+    assert "As the link has it." in follow(linkable, fragment)
+    np.testing.assert_allclose(linkable.W_Q, -s.W_Q)
+    assert linkable.state["query"] == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [("W_Q=[[1,2", "expected name=number or name=[[…],[…]], got W_Q=[[1,2"),
+     ("W_Q=[[1,2]]", "W_Q: expected 3 rows of 4 numbers, got [[1, 2]]"),
+     ("W_Q=[[1],[1,2]]", "W_Q: expected 3 rows of 4 numbers, got [[1], [1, 2]]"),
+     ('W_Q={"a":1}', 'W_Q: expected 3 rows of 4 numbers, got {"a": 1}'),
+     ("W_Z=[[1]]", "expected some of W_Q, W_K, query, key, got W_Z"),
+     ("query=77", "query: expected one of [0, 1, 2, 3], got 77"),
+     ("query=true", "query: expected one like 0, got true"),
+     ("W_Q=[[9,0,0,0],[0,0,0,0],[0,0,0,0]]", "W_Q row 1 column 1: expected a number from -4 to 4, got 9"),
+     ("W_Q=[[NaN,0,0,0],[0,0,0,0],[0,0,0,0]]", "W_Q row 1 column 1: expected a number from -4 to 4, got nan"),
+     ("query=1&W_Q=5", "W_Q: expected 3 rows of 4 numbers, got 5"), ("", "expected name=number")],
+)  # fmt: skip
+def test_a_malformed_link_is_told_and_changes_nothing(linkable, values, message):
+    before = linkable.state
+    said = follow(linkable, f"#cell=lab&{values}")
+    assert message in said
+    assert 'role="alert"' in said
+    assert linkable.state == before
+
+
+def test_a_link_to_another_cell_is_not_this_panels(linkable):
+    assert follow(linkable, "#cell=other&W_Q=1") == ""
+
+
+def test_where_no_cell_makes_a_panel_no_link_is_offered(panel):
+    assert find(panel.widget, ipywidgets.Button, "Link to this state") == []

@@ -14,6 +14,7 @@
   const STARTING = 'Python starts in this browser: some seconds, longer at the first visit. You can read meanwhile.';
   const READY = 'Python is ready. Shift + Enter runs a cell and goes on to the next one.';
   const FORGETS = ' This address is plain HTTP: your edits are kept, but not which exercises you have passed.';
+  const LATE = 'Python has not started yet. On a slow network, wait; else reload this page.';
   const SURE = 'Forget what you changed in this notebook, and show it as it was at first?';
 
   const opened = location.hash; // later it changes, when a panel puts its state there
@@ -24,8 +25,11 @@
     node.innerHTML = `<progress aria-label="Python starts"></progress><span role="status"></span>
       <button>Run all cells</button><button>Download</button><button>Original again</button>`;
     const [progress, said] = node.children, [all, download, original] = node.querySelectorAll('button');
+    let late;
     const say = ready => {
       progress.hidden = ready;
+      clearTimeout(late);
+      if (!ready) late = setTimeout(() => { said.textContent = LATE; }, 90000);
       const text = (ready ? READY : STARTING) + (window.isSecureContext ? '' : FORGETS) + linked(panel);
       if (said.textContent !== text) said.textContent = text;
     };
@@ -37,7 +41,7 @@
       await panel.context.revert();
     };
     follow(panel.sessionContext, say);
-    panel.context.ready.then(() => said.textContent = '').then(() => say(progress.hidden));
+    panel.context.ready.then(() => say(progress.hidden)); // now the cells are known that a link may name
     return node;
   }
 
