@@ -36,8 +36,9 @@ serve: .venv/.site
 notebooks: .venv/.test
 	.venv/bin/python tools/notebooks.py
 
-bench: .venv/.bench
+bench: .venv/.bench site
 	.venv/bin/python tools/bench.py
+	.venv/bin/python tools/bench_browser.py
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another one: make lab PYTHON=python3.12")'

@@ -304,6 +304,19 @@ def test_300_slider_moves_lose_no_final_value(opened):
     np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
     drawn = course.run("print([float(text.get_text()) for text in panel._heatmaps['weights'].numbers])")[0]
     np.testing.assert_allclose(json.loads(drawn), np.ravel(oracles(W_Q)), atol=0.00501)
+
+    box = handle.bounding_box()  # the same by mouse
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    course.page.mouse.move(x, y)
+    course.page.mouse.down()
+    course.page.mouse.move(x - 30, y, steps=150)
+    course.page.mouse.move(x + 10, y, steps=150)
+    course.page.mouse.up()
+    last = float(handle.get_attribute("aria-valuetext"))
+    assert last > W_Q[1, 0]
+    W_Q[1, 0] = last
+    expect(words).to_have_text(describe(oracles(W_Q), chapter.sentence.words), timeout=30_000)
+    np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
     assert course.errors == []
 
 
