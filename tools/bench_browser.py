@@ -88,7 +88,7 @@ def report(visits, ways, size):
     ]
     return "\n".join([
         "# The browser edition, measured", "",
-        f"By `make bench`, in one run on one machine with {os.cpu_count()} cores, Chromium and server included; the site "
+        f"By `make bench`, in one run on one machine with {os.cpu_count()} cores, the browser's included. The site "
         f"has {size / 1e6:.1f} MB. Trust the ratios, not the milliseconds.", "",
         f"The panel of 20.4, {PRESSES * ROUNDS} key presses each, taking turns. In the browser edition a key takes "
         f"{median(here.press) / median(lab.press):.2f} times as long as in JupyterLab to be seen.", "",
