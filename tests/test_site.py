@@ -239,7 +239,7 @@ def unit_tests(folders, kernels):
             for path in (ROOT / name).rglob("*.[pi]*[yb]"):
                 archive.write(path, path.relative_to(ROOT))
         archive.write(ROOT / "pyproject.toml", "pyproject.toml")
-    chosen = ["qkvlib", *(f"tests/test_{name}.py" for name in UNIT)]
+    chosen = [f"tests/test_{name}.py" for name in UNIT]
     chosen += [f"--deselect=tests/test_{name}" for name in ELSEWHERE]
     source = UNPACK + repr(chosen) + "\n" + (ROOT / "tests" / "unit_in_browser.py").read_text()
     kernels[1].page.evaluate(f"source => {{ window.unit = ({RUN})([source]); }}", source)

@@ -5,6 +5,7 @@ import asyncio.events
 import json
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -64,7 +65,7 @@ asyncio.run = no_loop
 threading.Thread.start = lambda thread: pytest.skip("a browser has no threads")
 try:
     options = ["-q", "--tb=short", "--color=no", "-o", "addopts=", "-p", "no:cacheprovider", "--doctest-modules"]
-    code = pytest.main([*options, "--pyargs", *TESTS], [Plain()])  # noqa: F821
+    code = pytest.main([*options, str(Path(qkvlib.__file__).parent), *TESTS], [Plain()])  # noqa: F821
 finally:
     asyncio.events._set_running_loop(loop)
 print("exit code:", int(code))
