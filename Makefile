@@ -8,7 +8,7 @@ FIRST := notebooks/20_1_what_you_will_learn.ipynb
 # Settings for JupyterLab as the course wants it; see tools/jupyter.
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 
-# Tests that drag and glide: they want both cores.
+# Tests that drag and glide run by themselves, with all cores.
 ALONE := tests/test_browser.py tests/test_stage.py
 # Pyodide's compiled wheels; where this names no folder they are fetched.
 export WHEELS ?= $(wildcard ../shared/pyodide)

@@ -365,5 +365,8 @@ def test_a_link_to_another_cell_is_not_this_panels(linkable):
     assert follow(linkable, "#cell=other&W_Q=1") == ""
 
 
-def test_where_no_cell_makes_a_panel_no_link_is_offered(panel):
+def test_where_no_cell_makes_a_panel_no_link_is_offered(monkeypatch):
+    monkeypatch.setattr(page, "IN_BROWSER", True)
+    monkeypatch.setattr(page, "running_cell", lambda: (None, None))
+    panel = AttentionPanel(chapter.sentence)
     assert find(panel.widget, ipywidgets.Button, "Link to this state") == []

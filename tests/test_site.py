@@ -235,8 +235,8 @@ def unit_tests(folders, kernels):
         for pattern in ("pytest/**/*.py", "_pytest/**/*.py", "pluggy/**/*.py", "iniconfig/**/*.py", "py.py"):
             for path in libraries.glob(pattern):
                 archive.write(path, Path("lib", path.relative_to(libraries)))
-        for name in ("tests", "solutions", "notebooks", "tools"):
-            for path in (ROOT / name).rglob("*.[pi]*[yb]"):
+        for name in ("tests", "solutions"):
+            for path in (ROOT / name).glob("*.*"):
                 archive.write(path, path.relative_to(ROOT))
         archive.write(ROOT / "pyproject.toml", "pyproject.toml")
     chosen = [f"tests/test_{name}.py" for name in UNIT]

@@ -10,6 +10,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+import qkvlib
+
 
 class Anything:
     """What hypothesis's strategies are, where nothing runs with them."""
