@@ -98,6 +98,14 @@ def test_a_missing_or_changed_file_ends_the_build_with_its_name(folders, tmp_pat
         site.fetch(str(wheels))
 
 
+def test_what_cannot_be_fetched_ends_the_build_with_its_name(folders, tmp_path, monkeypatch):
+    shutil.copytree(site.FETCHED, tmp_path / "fetched", ignore=shutil.ignore_patterns("numpy*"))
+    monkeypatch.setattr(site, "FETCHED", tmp_path / "fetched")
+    monkeypatch.setitem(site.LOCK, "distribution", f"http://127.0.0.1:{free_port()}/")
+    with pytest.raises(SystemExit, match=r"^(contourpy|numpy)\S+: could not be fetched from http://127.0.0.1"):
+        site.fetch(None)
+
+
 # In the browser
 
 

@@ -61,6 +61,8 @@ def checked(path, expected):
 
 
 def run(*command, **options):
+    if not shutil.which(command[0]):
+        sys.exit(f"{command[0]}: not found; the browser edition is built with Node.js and its npm")
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
     if done.returncode:
         sys.exit(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -79,8 +81,11 @@ def fetch(wheels):
             *("==".join(spec) for spec in missing))  # fmt: skip
     for name in LOCK["compiled"]:
         if not wheels and not (FETCHED / name).exists():
-            with urllib.request.urlopen(LOCK["distribution"] + name) as found:
-                (FETCHED / name).write_bytes(found.read())
+            try:
+                with urllib.request.urlopen(LOCK["distribution"] + name) as found:
+                    (FETCHED / name).write_bytes(found.read())
+            except OSError as error:
+                sys.exit(f"{name}: could not be fetched from {LOCK['distribution']}: {error}")
     packages = [checked(FETCHED / name, expected) for name, expected in LOCK["pure"].items()]
     packages += [checked(Path(wheels or FETCHED, name), expected) for name, expected in LOCK["compiled"].items()]
     return checked(FETCHED / archive, archive_sha), packages
