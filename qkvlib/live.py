@@ -32,7 +32,7 @@ from qkvlib import page
 from qkvlib.plots import saved
 
 log = logging.getLogger("qkvlib")
-MOST_BITMAPS = 3000  # of one kind, some 3 MB: every number that the sliders of a sentence bring up
+MOST_BITMAPS = 2000  # of one kind, some 5 MB: twice what the sliders of a sentence bring up on their scales
 _BITMAPS = {}  # by kind, then by string and colour; shared by all pictures, since numbers look alike in all
 
 
@@ -273,15 +273,16 @@ class LivePicture:
             return self._kept[artist]
         x, y, known = self._places[artist]
         key = artist.get_text(), artist.get_color()
-        if key not in known:
+        found = known.get(key)
+        if found is None:
             if len(known) >= MOST_BITMAPS:
-                known.clear()
+                known.pop(next(iter(known)), None)  # the oldest, if another picture's thread has not taken it
             reach = int((1 + len(key[0]) / 2) * artist.get_fontsize() * self.figure.dpi / 72)
             down = self._scratch.height - int(y)
             around = tuple(slice(max(0, at - reach), at + reach) for at in (down, int(x)))
             left, bottom, bitmap = self._cut(artist, around)
-            known[key] = left - int(x), bottom - int(y), bitmap
-        left, bottom, bitmap = known[key]
+            found = known[key] = left - int(x), bottom - int(y), bitmap
+        left, bottom, bitmap = found
         return int(x) + left, int(y) + bottom, bitmap
 
     def _cut(self, artist, around):

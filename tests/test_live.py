@@ -251,6 +251,18 @@ def test_numbers_can_be_prepared_without_changing_the_picture():
     assert picture.png == png
 
 
+def test_few_bitmaps_are_kept_and_a_number_drawn_again_is_the_same(monkeypatch):
+    monkeypatch.setattr("qkvlib.live.MOST_BITMAPS", 3)
+    picture, show = live(limit=3.5)
+    text, pictures = picture._artists[1], {}
+    text.set_fontsize(7.78)  # a kind of its own
+    for value in [0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.4, 0.2]:
+        picture.update(lambda value=value: show(value))
+        assert pictures.setdefault(value, picture.png) == picture.png
+        assert len(picture._places[text][2]) <= 3
+    assert len(set(pictures.values())) == 5
+
+
 def test_pyplot_never_learns_of_it():
     picture, show = live()
     for value in np.linspace(-1, 1, 50):
@@ -259,18 +271,26 @@ def test_pyplot_never_learns_of_it():
 
 
 WALK = """
-import json, numpy, psutil
+import asyncio, json, numpy, psutil
 from matplotlib import pyplot
-from qkvlib import AttentionPanel, chapter
-panel, random, held = AttentionPanel(chapter.sentence), numpy.random.default_rng(20), []
-panel.picture.widget.children[4].value = "screen 1 0"  # as a page says when it opens
-sliders = [slider for matrix in panel._sliders.values() for slider in matrix._sliders]
-for step in range(10_001):
-    slider = sliders[random.integers(len(sliders))]
-    slider.value = float(numpy.clip(round(slider.value + random.normal() * 0.3, 2), -4, 4))
-    if step in (500, 10_000):
-        held.append(psutil.Process().memory_info().rss / 1e6)
-print(json.dumps({"grown": held[1] - held[0], "open": pyplot.get_fignums()}))
+from qkvlib import AttentionPanel, chapter, live
+
+async def walk():  # as in a kernel, where numbers are drawn ahead and the resting picture is made later
+    panel, random, held, known = AttentionPanel(chapter.sentence), numpy.random.default_rng(20), [], -1
+    panel.picture.widget.children[4].value = "screen 1 0"  # as a page says when it opens
+    sliders = [slider for matrix in panel._sliders.values() for slider in matrix._sliders]
+    panel.prepare()
+    while known != (known := sum(map(len, live._BITMAPS.values()))):
+        await asyncio.sleep(0.5)
+    for step in range(10_001):
+        slider = sliders[random.integers(len(sliders))]
+        slider.value = float(numpy.clip(round(slider.value + random.normal() * 0.3, 2), -4, 4))
+        await asyncio.sleep(0)
+        if step in (500, 10_000):
+            held.append(psutil.Process().memory_info().rss / 1e6)
+    print(json.dumps({"grown": held[1] - held[0], "open": pyplot.get_fignums()}))
+
+asyncio.run(walk())
 """
 
 
