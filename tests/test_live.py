@@ -282,9 +282,10 @@ async def walk():  # as in a kernel, where numbers are drawn ahead and the resti
     panel.prepare()
     while known != (known := sum(map(len, live._BITMAPS.values()))):
         await asyncio.sleep(0.5)
+    given = [slider.value for slider in sliders]
     for step in range(10_001):
-        slider = sliders[random.integers(len(sliders))]
-        slider.value = float(numpy.clip(round(slider.value + random.normal() * 0.3, 2), -4, 4))
+        number = random.integers(len(sliders))
+        sliders[number].value = round(given[number] + random.normal() * 0.5, 2)
         await asyncio.sleep(0)
         if step in (500, 10_000):
             held.append(psutil.Process().memory_info().rss / 1e6)

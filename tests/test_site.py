@@ -329,29 +329,35 @@ def test_300_slider_moves_lose_no_final_value(opened):
 
 
 def test_edits_survive_a_reload_and_the_original_comes_back(opened, tmp_path):
-    course = opened("20_9_exercises.ipynb").ready()
-    cell = course.page.locator(".jp-CodeCell .cm-content").first
-    cell.click()
-    course.page.keyboard.press("Control+End")
-    course.page.keyboard.insert_text("\n# my own line")
-    course.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
-    course.page.reload()
-    course.ready()
-    course.page.get_by_text("# my own line").first.wait_for()
-    with course.page.expect_download() as download:
-        course.page.get_by_role("button", name="Download").click()
+    page, mine = opened("20_9_exercises.ipynb").page, "# my own line"
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    page.keyboard.press("Control+End")
+    page.keyboard.insert_text(f"\n{mine}")
+    page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
+    page.reload()
+    page.get_by_text(mine).first.wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
     download.value.save_as(tmp_path / "mine.ipynb")
-    assert "# my own line" in nbformat.read(tmp_path / "mine.ipynb", 4).cells[1].source
-    course.page.on("dialog", lambda dialog: dialog.accept())
-    course.page.get_by_role("button", name="Original again").click()
-    course.page.get_by_text("# my own line").first.wait_for(state="detached")
-    course.page.reload()
-    course.ready()
-    assert course.page.get_by_text("# my own line").count() == 0
+    assert mine in nbformat.read(tmp_path / "mine.ipynb", 4).cells[1].source
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Original again").click()
+    page.get_by_text(mine).first.wait_for(state="detached")
+    page.reload()
+    page.locator(".jp-CodeCell .cm-content").first.wait_for()
+    assert page.get_by_text(mine).count() == 0
 
 
-def test_a_link_brings_a_panel_back_and_a_bad_one_is_told(opened):
-    course = opened(LESSON).run_all()
+def test_a_bad_link_is_told_and_a_good_one_brings_a_panel_back(opened):
+    course = opened(LESSON, fragment="#cell=nowhere&W_Q=1")
+    course.page.get_by_text('This link is for a cell "nowhere", which this notebook does not have.').wait_for()
+    course.page.close()
+
+    course = opened(LESSON, fragment="#cell=lab&W_Q=[[1,2]]").run_all()
+    said = panel_of(course).get_by_role("alert")
+    expect(said).to_have_text("The link could not be followed: W_Q: expected 3 rows of 4 numbers, got [[1, 2]]. "
+                              "The panel is as it was.")  # fmt: skip
+    np.testing.assert_allclose(weights(course), oracles(), atol=1e-9)
     panel_of(course).get_by_role("slider", name="W_Q row 2 column 1", exact=True).press("PageUp")
     panel_of(course).get_by_role("button", name="Link to this state").click()
     panel_of(course).get_by_text("The address of this page now leads here").wait_for()
@@ -365,16 +371,6 @@ def test_a_link_brings_a_panel_back_and_a_bad_one_is_told(opened):
     W_Q[1, 0] += 0.05
     np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
     expect(panel_of(course).get_by_label("query", exact=True)).to_have_value("3 sat")
-    course.page.close()
-
-    course = opened(LESSON, fragment="#cell=lab&W_Q=[[1,2]]").run_all()
-    said = panel_of(course).get_by_role("alert")
-    expect(said).to_have_text("The link could not be followed: W_Q: expected 3 rows of 4 numbers, got [[1, 2]]. "
-                              "The panel is as it was.")  # fmt: skip
-    np.testing.assert_allclose(weights(course), oracles(), atol=1e-9)
-    course.page.close()
-    course = opened(LESSON, fragment="#cell=nowhere&W_Q=1")
-    course.page.get_by_text('This link is for a cell "nowhere", which this notebook does not have.').wait_for()
 
 
 LOOP = """def cross_attention(*a):
@@ -405,6 +401,17 @@ def test_an_exercise_from_check_to_progress(opened, host):
     index = opened("20_9_exercises.ipynb", host=host).ready()
     (table,) = index.run("from qkvlib import progress\nprint(progress().widget.children[1].value)")
     assert ("passed on" in table) == (host != OTHER)
+
+
+def test_a_cell_that_never_ends_is_said_and_can_be_left(opened):
+    course = opened(LESSON).ready()
+    course.page.evaluate(f"void ({RUN})(['while True: pass'])")
+    course.page.get_by_text("if a cell never ends, choose Kernel, Restart Kernel").wait_for(timeout=60_000)
+    course.page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    course.page.get_by_role("menuitem", name=re.compile(r"^Restart Kernel…")).click()
+    course.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    course.ready()
+    assert course.run("print(1 + 1)") == ["2\n"]
 
 
 def test_the_talk_and_training_by_keyboard(opened):

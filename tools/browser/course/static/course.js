@@ -11,10 +11,13 @@
     .qkv-bar [role=status] { flex: 1 1 30em; }
     .qkv-bar button { font: inherit; padding: 2px 10px; color: inherit; background: var(--jp-layout-color0);
       border: 1px solid var(--jp-ui-font-color2); border-radius: 3px; cursor: pointer; }`;
-  const STARTING = 'Python starts in this browser: some seconds, longer at the first visit. You can read meanwhile.';
-  const READY = 'Python is ready. Shift + Enter runs a cell and goes on to the next one.';
+  const SAID = {
+    starting: 'Python starts in this browser: some seconds, longer at the first visit. You can read meanwhile.',
+    ready: 'Python is ready. Shift + Enter runs a cell and goes on to the next one.',
+  };
   const FORGETS = ' This address is plain HTTP: your edits are kept, but not which exercises you have passed.';
   const LATE = 'Python has not started yet. On a slow network, wait; else reload this page.';
+  const BUSY = 'Python is busy. In a browser nothing stops it: if a cell never ends, choose Kernel, Restart Kernel.';
   const SURE = 'Forget what you changed in this notebook, and show it as it was at first?';
 
   const opened = location.hash; // later it changes, when a panel puts its state there
@@ -25,13 +28,17 @@
     node.innerHTML = `<progress aria-label="Python starts"></progress><span role="status"></span>
       <button>Run all cells</button><button>Download</button><button>Original again</button>`;
     const [progress, said] = node.children, [all, download, original] = node.querySelectorAll('button');
-    let late;
-    const say = ready => {
-      progress.hidden = ready;
-      clearTimeout(late);
-      if (!ready) late = setTimeout(() => { said.textContent = LATE; }, 90000);
-      const text = (ready ? READY : STARTING) + (window.isSecureContext ? '' : FORGETS) + linked(panel);
-      if (said.textContent !== text) said.textContent = text;
+    let later;
+    const put = text => { if (said.textContent !== text) said.textContent = text; };
+    const say = state => {
+      clearTimeout(later);
+      if (state === 'busy') {
+        later = setTimeout(put, 15000, BUSY);
+        return;
+      }
+      progress.hidden = state === 'ready';
+      if (state === 'starting') later = setTimeout(put, 90000, LATE);
+      put(SAID[state] + (window.isSecureContext ? '' : FORGETS) + linked(panel));
     };
     all.onclick = () => app.commands.execute('notebook:run-all-cells');
     download.onclick = () => app.commands.execute('docmanager:download');
@@ -41,21 +48,23 @@
       await panel.context.revert();
     };
     follow(panel.sessionContext, say);
-    panel.context.ready.then(() => say(progress.hidden)); // now the cells are known that a link may name
+    // Now the cells are known that a link may name.
+    panel.context.ready.then(() => say(progress.hidden ? 'ready' : 'starting'));
     return node;
   }
 
-  function follow(session, say) { // whether Python is ready, also after a restart
+  function follow(session, say) { // what Python does, also after a restart
     const ask = async kernel => {
-      say(false);
+      say('starting');
       if (!kernel) return;
       await kernel.info;
-      say(true);
+      say('ready');
     };
     session.kernelChanged.connect((_, change) => ask(change.newValue));
     session.statusChanged.connect((_, status) => {
-      if (['restarting', 'autorestarting', 'starting'].includes(status)) say(false);
-      if (status === 'idle') session.session?.kernel?.info.then(() => say(true));
+      if (['restarting', 'autorestarting', 'starting'].includes(status)) say('starting');
+      if (status === 'busy') session.session?.kernel?.info.then(() => session.status === 'busy' && say('busy'));
+      if (status === 'idle') session.session?.kernel?.info.then(() => say('ready'));
     });
     ask(session.session?.kernel);
   }
