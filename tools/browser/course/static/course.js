@@ -63,8 +63,9 @@
     session.kernelChanged.connect((_, change) => ask(change.newValue));
     session.statusChanged.connect((_, status) => {
       if (['restarting', 'autorestarting', 'starting'].includes(status)) say('starting');
-      if (status === 'busy') session.session?.kernel?.info.then(() => session.status === 'busy' && say('busy'));
-      if (status === 'idle') session.session?.kernel?.info.then(() => say('ready'));
+      const kernel = session.session?.kernel;
+      if (status === 'idle') kernel?.info.then(() => say('ready'));
+      if (status === 'busy') kernel?.info.then(() => kernel.status === 'busy' && say('busy'));
     });
     ask(session.session?.kernel);
   }
