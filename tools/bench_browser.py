@@ -4,11 +4,8 @@ The same panel stands in JupyterLab, with a kernel of this machine, and in the b
 """
 
 import asyncio
-import functools
-import http.server
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -18,11 +15,10 @@ from statistics import median
 
 import numpy as np
 from bench import FLAGS, PRESSES, PROBE, ROOT, ROUNDS, Lab, Way, chromium
-from browser_edition import Handler
+from browser_edition import SITE, Handler, file_sizes, server
 from playwright.async_api import async_playwright
 
-RATE = 20e6 / 8  # bytes a second, of a network that visitors share
-SITE = ROOT / "site"
+RATE = 20  # Mbit/s, of the slow network
 LESSON = "notebooks/index.html?path=notebooks/20_4_attention_on_a_sequence.ipynb"
 
 
@@ -64,18 +60,19 @@ class Throttled(Handler):
     def copyfile(self, source, output):
         while chunk := source.read(1 << 15):
             with self.line:
-                time.sleep(len(chunk) / RATE)
+                time.sleep(len(chunk) * 8 / (RATE * 1e6))
             output.write(chunk)
 
 
 @contextmanager
 def serving(handler):
     """The address of the site while it is served."""
-    made = functools.partial(handler, directory=SITE)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with server(SITE, 0, handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}/"
+        finally:
+            running.shutdown()
 
 
 async def visits(playwright, url):
@@ -113,7 +110,7 @@ def report(visits, ways, size):
         f"| {median(way.tails):.0f} |"
         for name, way in (("JupyterLab, `make lab`", lab), ("the browser edition", here))
     ]
-    names = ("first visit", "second visit", "first visit, 20 Mbit/s", "second visit, 20 Mbit/s")
+    names = [f"{which} visit{over}" for over in ("", f", {RATE} Mbit/s") for which in ("first", "second")]
     times = [
         f"| {name} | {' | '.join(f'{value:.1f}' for value in seconds)} |"
         for name, seconds in zip(names, visits, strict=True)
@@ -127,23 +124,20 @@ def report(visits, ways, size):
         "| edition | key to pixels: median ms | p95 ms | pictures/s dragging | release to last picture ms |",
         "|---|---|---|---|---|", *rows, "",
         "Seconds from opening 20.4, all cells run as soon as Python is ready; medians of three visitors, who close the "
-        "browser between their two visits. The site is on the same machine, or beyond a network of 20 Mbit/s.", "",
+        f"browser between their two visits. The site is on the same machine, or beyond a network of {RATE} Mbit/s.", "",
         "| visit | Python is ready | first slider and picture | picture is live, after all cells |",
         "|---|---|---|---|", *times, "",
     ])  # fmt: skip
 
 
 def main():
-    if not (SITE / "index.html").exists():
-        sys.exit("no folder site: run make site first")
     with serving(Handler) as url, serving(Throttled) as slow_url:
         lab = Lab(Path(tempfile.mkdtemp()))
         try:
             found = asyncio.run(measure(lab, url, slow_url))
         finally:
             lab.stop()
-    size = sum(path.stat().st_size for path in SITE.rglob("*") if path.is_file())
-    text = report(*found, size)
+    text = report(*found, sum(file_sizes(SITE)))
     (ROOT / "tools" / "bench_browser.md").write_text(text)
     print(text)
 

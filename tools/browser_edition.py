@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BROWSER = ROOT / "tools" / "browser"
 LOCK = json.loads((BROWSER / "lock.json").read_text())
 FETCHED = ROOT / ".venv" / "fetched"
+SITE = ROOT / "site"
 EXTENSIONS = Path(sys.prefix, "share", "jupyter", "labextensions")
 ASIDE = Path(sys.prefix, "lite", "@jupyterlite")  # see the Makefile
 KERNEL = (ASIDE if ASIDE.exists() else EXTENSIONS / "@jupyterlite") / "pyodide-kernel-extension"
@@ -195,9 +196,12 @@ def build(out, wheels):
         finish(folder / "site")
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder / "site", out)
-    files = [path for path in out.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    print(f"{out}: {len(files)} files, {size / 1e6:.1f} MB. Show it with: make serve")
+    sizes = file_sizes(out)
+    print(f"{out}: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB. Show it with: make serve")
+
+
+def file_sizes(folder):
+    return [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -209,14 +213,19 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def serve(out, port=8000):
+def server(out, port, handler=Handler):
+    """A web server for a built site, on this machine only; port 0 stands for any that is free."""
     if not (out / "index.html").exists():
         sys.exit(f"{out}: not built yet; run make site")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", port), functools.partial(Handler, directory=out)) as server:
-        print(f"The course is at http://127.0.0.1:{server.server_port}/ until you press Ctrl + C.")
-        server.serve_forever()
+    return http.server.ThreadingHTTPServer(("127.0.0.1", port), functools.partial(handler, directory=out))
+
+
+def serve(out):
+    with server(out, 8000) as running:
+        print(f"The course is at http://127.0.0.1:{running.server_port}/ until you press Ctrl + C.")
+        running.serve_forever()
 
 
 if __name__ == "__main__":
-    folder = Path(*[name for name in sys.argv[1:] if not name.startswith("--")] or [ROOT / "site"]).resolve()
+    folder = Path(*[name for name in sys.argv[1:] if not name.startswith("--")] or [SITE]).resolve()
     serve(folder) if "--serve" in sys.argv else build(folder, os.environ.get("WHEELS"))
