@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore = ["offline.py", "unit_in_browser.py"]  # programs, to be run elsewhere than in a test
+collect_ignore = ["nothing_stays.py", "offline.py", "unit_in_browser.py"]  # programs, to be run elsewhere than in a test
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip

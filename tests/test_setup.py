@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -70,3 +71,12 @@ def test_no_file_names_a_registrys_host_or_a_machines_path():
         text = path.read_bytes().decode(errors="replace")
         assert not [word for word in hosts + paths if word in text], path
     assert not [path for path in tracked() if path.name in ("uv.lock", "pylock.toml")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 3", 3), ("setsid sleep 60 & exit 0", 1)])
+def test_a_run_that_leaves_a_process_behind_is_told(script, status):
+    watch = [sys.executable, ROOT / "tests" / "nothing_stays.py", "sh", "-c", script]
+    ended = subprocess.run(watch, capture_output=True, text=True, check=False)
+    assert ended.returncode == status
+    assert ("still running" in ended.stderr) == ("sleep" in script)

@@ -42,9 +42,7 @@ def voila(tmp_path_factory):
     address = f"http://127.0.0.1:{port}/"
     _answers(port)
     yield address, running
-    running.terminate()  # first, or it would start the server again
-    for child in _children(running):
-        os.kill(child, 15)
+    running.terminate()
     running.wait(30)
 
 
