@@ -12,7 +12,7 @@ import time
 
 import psutil
 
-PR_SET_CHILD_SUBREAPER, PATIENCE = 36, 10
+PR_SET_CHILD_SUBREAPER, PATIENCE = 36, 5
 
 
 def watched(command):

@@ -459,39 +459,83 @@ def test_the_committed_notebook_shows_its_pictures_before_it_is_run(lab, browser
     opened.page.close()
 
 
-def test_saved_closed_and_reopened_it_shows_the_last_picture_and_so_does_an_export(lab, browser):
-    write(lab, "saved.ipynb", "from qkvlib import AttentionPanel, chapter\nAttentionPanel(chapter.sentence)")
-    opened = Page(lab, browser, "saved.ipynb")
-    opened.run_cell(0)
-    opened.show()
+def stills(path):
+    """The pictures and captions that a notebook's file has, by cell."""
+    return {cell.id: (output.data["image/png"], output.data["text/plain"])
+            for cell in nbformat.read(path, 4).cells for output in cell.get("outputs", ())
+            if "image/png" in output.get("data", {})}  # fmt: skip
+
+
+def save(opened):
+    opened.page.wait_for_timeout(500)
+    opened.page.keyboard.press("Control+s")
+    opened.page.wait_for_selector(".jp-mod-current:not(.jp-mod-dirty) .lm-TabBar-tabLabel")
+    opened.page.wait_for_timeout(500)
+
+
+def test_opened_and_saved_any_number_of_times_a_notebook_has_the_last_pictures(lab, browser):
+    opened = Page(lab, browser, LESSON)
+    path = lab.folder / "notebooks" / opened.name
+    committed = path.read_bytes()
+    save(opened)
+    assert path.read_bytes() == committed  # opening alone changes nothing
+    opened.run_all()
     opened.panel.get_by_role("button", name="Identity").click()
     opened.settled()
     opened.page.wait_for_timeout(1000)  # the image has followed what was painted
     last, caption = opened.image(), opened.caption()
-    np.testing.assert_array_equal(*(np.asarray(Image.open(io.BytesIO(png))) for png in (last, opened.png())))
-    opened.page.keyboard.press("Control+s")
-    opened.page.wait_for_selector(".jp-mod-current:not(.jp-mod-dirty) .lm-TabBar-tabLabel:has-text('saved')")
-    opened.menu("Kernel", "[data-command='kernelmenu:shutdown']")
-    opened.page.wait_for_timeout(1000)
+    save(opened)
+    saved = path.read_bytes()
+    kept = stills(path)
+    assert len(kept) == 3
+    shown, whole = (np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+                    for png in (base64.b64decode(kept["lab"][0]), last))  # fmt: skip
+    np.testing.assert_array_equal(shown, whole)
+    assert kept["lab"][1] == caption != stills(ROOT / "notebooks" / LESSON)["lab"][1]
+    assert len(saved) < 1.1 * len(committed)
+    assert saved.count(b"\n") == committed.count(b"\n")
+    assert b"widget-" not in saved
+
+    opened.menu("Kernel", "[data-command='kernelmenu:restart']")
+    opened.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    opened.page.locator(".qkv-panel.jupyter-widgets-disconnected").first.wait_for()
+    opened.page.locator(".jp-CodeCell .cm-content").first.click()
+    save(opened)
+    assert stills(path) == kept
+    for _ in range(2):
+        opened.page.reload()
+        opened.page.get_by_role("img", name=caption).first.wait_for(timeout=60_000)
+        opened.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
+        opened.page.locator(".jp-CodeCell .cm-content").first.click()
+        save(opened)
+        assert opened.page.get_by_text("Error displaying widget").count() == 0
+        assert stills(path) == kept
     opened.page.close()
 
-    again = Page(lab, browser, "saved.ipynb")
-    again.page.wait_for_selector("img.qkv-picture", timeout=30_000)
-    again.show()
-    assert (again.png(), again.caption()) == (last, caption)
-    assert again.page.locator("text=Error displaying widget").count() == 0
-    again.page.close()
-
-    path = lab.folder / "notebooks" / "saved.ipynb"
     run_jupyter("nbconvert", "--to", "html", path)
     page = browser.new_page()
     page.route(re.compile("^https?:"), lambda route: route.abort())
     page.goto(path.with_suffix(".html").as_uri())
-    picture = page.locator("figure img")
+    picture = page.locator("figure img").first
     assert picture.evaluate("image => [image.naturalWidth, image.alt]") == [600, caption]
-    assert page.locator("figcaption").inner_text() == caption
-    assert picture.get_attribute("src").endswith(base64.b64encode(last).decode())
+    assert picture.get_attribute("src").endswith(kept["lab"][0])
     page.close()
+
+
+def test_a_dense_screen_saves_no_larger_picture(lab, browser):
+    write(lab, "dense.ipynb", "from qkvlib import AttentionPanel, chapter\nAttentionPanel(chapter.sentence)")
+    opened = Page(lab, browser, "dense.ipynb", device_scale_factor=2)
+    opened.run_cell(0)
+    opened.page.wait_for_function("document.querySelector('img.qkv-picture')?.naturalWidth > 600", timeout=15_000)
+    save(opened)
+    ((picture, caption),) = stills(lab.folder / "notebooks" / "dense.ipynb").values()
+    assert Image.open(io.BytesIO(base64.b64decode(picture))).size == (600, 492)
+    expected = AttentionPanel(chapter.sentence).picture.still()
+    (output,) = nbformat.read(lab.folder / "notebooks" / "dense.ipynb", 4).cells[0].outputs
+    assert output.data.keys() == expected.keys()
+    assert output.data["text/html"] == expected["text/html"].replace(expected["image/png"], picture)
+    assert caption == expected["text/plain"]
+    opened.page.close()
 
 
 SECTIONS = sorted(path.name for path in ROOT.glob("notebooks/20_*.ipynb"))
@@ -730,7 +774,7 @@ def test_help_opens_step_by_step_and_a_saved_exercise_has_no_line_of_the_solutio
     opened.page.keyboard.press("Control+s")
     opened.page.wait_for_selector(".jp-mod-current:not(.jp-mod-dirty) .lm-TabBar-tabLabel")
     saved = nbformat.read(next(lab.folder.glob(f"notebooks/{opened.name}")), 4)
-    assert saved.metadata.widgets
+    assert "widgets" not in saved.metadata
     assert notebooks.leaks(saved, solved) == []
     assert opened.errors == []
     opened.page.close()
