@@ -1,7 +1,8 @@
 # Two commands: `make lab` opens the course, `make test` runs every test and every notebook.
 # `make lecture` shows the talk, `make handout` writes it and all notebooks into one file;
 # `make site` builds the browser edition into the folder site, `make serve` shows it;
-# `make bench` measures the live engine; `make notebooks` executes the notebooks.
+# `make bench` measures the live engine; `make notebooks` executes the notebooks; `make versions` runs unit tests and
+# notebooks on the lowest versions allowed and on the newest Python found.
 
 PYTHON ?= python3
 FIRST := notebooks/20_1_what_you_will_learn.ipynb
@@ -17,7 +18,7 @@ export WHEELS ?= $(wildcard ../shared/pyodide)
 
 LITE := .venv/share/jupyter/labextensions/@jupyterlite
 
-.PHONY: lab test lecture handout site serve notebooks bench
+.PHONY: lab test versions lecture handout site serve notebooks bench
 
 lab: .venv/.lab
 	.venv/bin/python tools/lab.py $(FIRST) $(LAB_OPTIONS)
@@ -27,6 +28,9 @@ test: .venv/.test
 	.venv/bin/python -m ruff format --check .
 	$(WATCHED) --numprocesses=2 --dist=loadfile $(ALONE:%=--ignore=%) $(PYTEST_OPTIONS)
 	$(WATCHED) $(ALONE) $(PYTEST_OPTIONS)
+
+versions: .venv/.test
+	.venv/bin/python tests/other_versions.py
 
 lecture: .venv/.lecture
 	.venv/bin/python tools/lecture.py $(LECTURE_OPTIONS)

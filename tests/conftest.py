@@ -10,9 +10,12 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pictures
 import pytest
+from nbval.plugin import IPyNbCell
 
-collect_ignore = ["nothing_stays.py", "offline.py", "unit_in_browser.py"]  # programs, to be run elsewhere than in a test
+# Programs, to be run elsewhere than in a test.
+collect_ignore = ["nothing_stays.py", "offline.py", "other_versions.py", "unit_in_browser.py"]
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -45,6 +48,16 @@ def browser():
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Compare a notebook's pictures, once nbval has run the cell and compared the rest."""
+    result = yield
+    if isinstance(item, IPyNbCell):
+        said = pictures.changed(item.cell.get("outputs", ()), item.test_outputs or ())
+        assert not said, f"{item.name}: {said}"
+    return result
 
 
 def load_tool(name):

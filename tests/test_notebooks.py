@@ -1,7 +1,10 @@
 """The notebooks are committed executed and clean, so that nbval has numbers to compare."""
 
 import ast
+import base64
+import io
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -10,10 +13,13 @@ from types import SimpleNamespace
 import nbformat
 import numpy as np
 import oracle
+import pictures
 import pytest
 from conftest import ROOT, load_tool
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
-from qkvlib import chapter, tasks
+from qkvlib import AttentionPanel, chapter, heatmap, tasks
 from qkvlib.exercises import BEGIN, END, STUB
 
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
@@ -311,8 +317,46 @@ def test_the_guard_sees(spoil):
 
 
 def nbval(path):
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider", path]
-    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider",
+               f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}", "-p", "conftest", path]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    return subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True, check=False)
+
+
+def png(figure, **options):
+    file = io.BytesIO()
+    with rc_context(options):
+        figure.savefig(file, format="png")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def test_pictures_are_compared_as_pictures():
+    figure = Figure((6, 2.5), dpi=100)
+    drawn = heatmap(figure.subplots(), [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], ["the", "cat"], title="weights")
+    before = png(figure)
+    otherwise = png(figure, **{"text.hinting": "none"})
+    assert otherwise != before  # other letters, as of another version
+    assert pictures.difference(before, otherwise) == ""
+    figure.set_size_inches(6, 2.6)
+    assert pictures.difference(before, png(figure)) == "a picture of 600 x 250 pixels became one of 600 x 260"
+    figure.set_size_inches(6, 2.5)
+    drawn.update([[0.5, 0.3, 0.2], [0.1, 0.4, 0.7]])
+    said = pictures.difference(before, png(figure))
+    assert re.fullmatch(r"the colours round pixel \d+, \d+ differ by \d+ of 255", said)
+
+
+def test_a_changed_picture_in_an_output_fails(tmp_path):
+    notebook = read(ROOT / "notebooks" / "20_4_attention_on_a_sequence.ipynb")
+    notebook.cells = [cell for cell in notebook.cells if cell.id in ("imports", "lab")]
+    panel = AttentionPanel(chapter.sentence)
+    panel.W_Q = np.zeros((3, 4))
+    (output,) = notebook.cells[-1].outputs
+    output.data["image/png"] = panel.picture.still()["image/png"]
+    path = tmp_path / "copy.ipynb"
+    nbformat.write(notebook, path)
+    spoiled = nbval(path)
+    assert spoiled.returncode == 1
+    assert "the colours round pixel" in spoiled.stdout
 
 
 def test_one_changed_digit_in_an_output_fails(tmp_path):
