@@ -102,7 +102,11 @@ class Talk:
         asking.add_class("qkv-asking")
         foot = widgets.VBox([asking, self._notes])
         foot.add_class("qkv-foot")
-        self.widget = page.panel(buttons, self._title, self._text, self._stage, foot)
+        heard, pulse = widgets.Text(), widgets.HTML("0")  # page.js asks whether anybody is here
+        heard.add_class("qkv-heard")
+        pulse.add_class("qkv-pulse")
+        heard.observe(lambda change: setattr(pulse, "value", change["new"].split()[-1]), "value")
+        self.widget = page.panel(buttons, self._title, self._text, self._stage, foot, heard, pulse)
         self.widget.add_class("qkv-talk")
         page.sized(self.widget)
 

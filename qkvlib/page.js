@@ -15,6 +15,40 @@ function name(slider) {
   };
   new MutationObserver(round).observe(handle, {attributeFilter: ['aria-valuetext']});
   round();
+  typed(label, handle, readout, slider.closest('.qkv-matrix') || slider);
+}
+
+function typed(label, handle, readout, place) { // ipywidgets alone hear only Enter, read 0,5 as 0, and clamp
+  const next = place.nextElementSibling, said = next?.matches('.qkv-said') ? next : alert(place, 'after');
+  let kept = '', passing = false;
+  readout.addEventListener('focusin', () => { kept = readout.textContent; });
+  const take = event => {
+    const left = event.type === 'focusout', text = readout.textContent.trim();
+    if (passing || (!left && event.key !== 'Enter')) return;
+    const number = text ? Number(text.replace('−', '-').replace(',', '.')) : NaN;
+    const [low, high] = ['min', 'max'].map(end => Number(handle.getAttribute('aria-value' + end)));
+    const kind = kept.includes('.') ? 'a number' : 'a whole number';
+    const fits = number >= low && number <= high && (kept.includes('.') || Number.isInteger(number));
+    const wrong = `${label}: expected ${kind} from ${low} to ${high}, got "${text}". It stays ${kept}.`;
+    if (text !== kept) said.textContent = fits ? '' : wrong;
+    readout.textContent = fits && text !== kept ? String(number) : kept;
+    if (!fits || text === kept) event.stopPropagation();
+    else if (left) {
+      passing = true;
+      readout.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', keyCode: 13, bubbles: true}));
+      passing = false;
+    }
+    setTimeout(() => { kept = readout.textContent; }); // once ipywidgets have written it their way
+  };
+  for (const kind of ['keydown', 'focusout']) readout.addEventListener(kind, take, true);
+}
+
+function alert(place, where) { // a line for what went wrong, said by a screen reader at once, and no line while empty
+  const made = document.createElement('p');
+  made.className = 'qkv-error qkv-said';
+  made.setAttribute('role', 'alert');
+  place[where](made);
+  return made;
 }
 
 function group(radios) { // one stop for Tab, arrows within, as in any form
@@ -98,6 +132,25 @@ function direct(talk) { // keys press the talk's buttons: those that clickers se
     if (event.detail && !event.target.closest('[role=slider], [role=textbox], input, textarea, select')) talk.focus();
   });
   if (alone) talk.focus();
+  watch(talk, alone);
+}
+
+function watch(talk, alone) { // a talk whose Python is gone would only stand still
+  const heard = talk.querySelector(':scope > .qkv-heard input'), pulse = talk.querySelector(':scope > .qkv-pulse');
+  const said = alert(talk, 'prepend'), back = alone ? 'Press F5' : 'Run the cells of this notebook again';
+  let asked = 0, last = 0;
+  const ask = () => {
+    if (performance.now() < last + 1000) return;
+    last = performance.now();
+    const mine = ++asked;
+    write(heard, `alive ${mine}`);
+    setTimeout(() => {
+      const lost = Number(pulse.textContent) < mine && talk.isConnected;
+      said.textContent = lost ? `Python does not answer, so keys do nothing. ${back}: the talk comes back at this scene.` : '';
+    }, 4000);
+  };
+  talk.addEventListener('keydown', ask, true);
+  const timer = setInterval(() => talk.isConnected ? ask() : clearInterval(timer), 5000);
 }
 
 function bytes(text) { // a loop: from() takes ten times as long
@@ -147,7 +200,8 @@ function write(input, value) { // as if it had been typed, so that the kernel he
   const own = selector => [...panel.querySelectorAll(selector)].filter(it => it.closest('.qkv-panel') === panel);
   const missing = (outer, inner) => own(outer).length > own(inner).length;
   const early = !panel || missing('.widget-slider', '.noUi-handle') || missing('.qkv-live', '.qkv-live p[id]') ||
-    missing('.qkv-passing', '.qkv-passing .widget-html-content') || missing('.qkv-linked', '.qkv-linked .widget-html-content');
+    missing('.qkv-passing', '.qkv-passing .widget-html-content') || missing('.qkv-linked', '.qkv-linked .widget-html-content') ||
+    missing('.qkv-pulse', '.qkv-pulse .widget-html-content');
   if (early) return tries && setTimeout(settle, 100, tries - 1);
   own('.widget-slider').forEach(name);
   own('.widget-radio').forEach(group);

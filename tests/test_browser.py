@@ -192,14 +192,34 @@ def test_a_drag_of_three_seconds_leaves_the_last_value_on_screen(lesson):
     assert lesson.errors == []
 
 
-def test_a_number_can_be_typed(lesson):
+@pytest.mark.parametrize("key", ["Enter", "Tab"])
+def test_what_is_typed_beside_a_slider_counts_or_is_refused_in_words(lesson, key):
     readout = lesson.panel.get_by_role("textbox", name="W_Q row 3 column 2, typed")
-    readout.click()
-    lesson.page.keyboard.press("Control+a")
-    lesson.page.keyboard.type("-1.5")
-    lesson.page.keyboard.press("Enter")
-    W_Q, _ = lesson.settled()
-    assert W_Q[2, 1] == -1.5
+    alert = lesson.panel.get_by_role("alert").filter(has_text="W_Q row 3 column 2")
+
+    def write(text):
+        readout.click()
+        lesson.page.keyboard.press("Control+a")
+        lesson.page.keyboard.press("Delete")
+        lesson.page.keyboard.type(text)
+        lesson.page.keyboard.press(key)
+
+    for text, value in (("-2.5", -2.5), ("0,5", 0.5), ("−1.25", -1.25), ("-4", -4), ("7e-1", 0.7)):
+        write(text)
+        expect(lesson.handle("W_Q row 3 column 2")).to_have_attribute("aria-valuetext", f"{value:g}")
+        W_Q, _ = lesson.settled()
+        assert W_Q[2, 1] == value
+        assert alert.count() == 0
+    for text in ("x", "9", "-4.01", "", "1,2,3", "NaN"):
+        write(text)
+        said = f'W_Q row 3 column 2: expected a number from -4 to 4, got "{text}". It stays 0.70.'
+        expect(alert).to_have_text(said)
+        W_Q, _ = lesson.settled()
+        assert W_Q[2, 1] == 0.7
+    write("0.8")
+    expect(alert).to_have_count(0)
+    assert lesson.settled()[0][2, 1] == 0.8
+    assert lesson.errors == []
 
 
 def test_presets_and_reset(lesson):

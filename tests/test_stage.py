@@ -14,6 +14,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 from conftest import ROOT, chromium, free_port, load_tool
 from PIL import Image
@@ -236,6 +237,27 @@ def test_reload_and_a_server_that_dies_bring_the_same_scene_back(voila, stage):
     stage.page.reload()
     stage.ready()
     assert stage.title().startswith("3 / 15")
+
+
+def test_a_killed_kernel_is_said_with_the_key_that_brings_the_scene_back(voila, stage):
+    stage.press("PageDown", "2 / 15")
+    lost = stage.talk.get_by_role("alert").filter(has_text="Python does not answer")
+    stage.page.wait_for_timeout(6000)
+    assert lost.count() == 0
+    _, running = voila
+    kernels = [each for each in psutil.Process(running.pid).children(recursive=True)
+               if "ipykernel_launcher" in each.cmdline()]  # fmt: skip
+    for kernel in kernels:
+        kernel.kill()
+    stage.press("PageDown")
+    said = "Python does not answer, so keys do nothing. Press F5: the talk comes back at this scene."
+    expect(lost).to_have_text(said, timeout=15_000)
+    assert stage.title().startswith("2 / 15")
+    stage.page.reload()  # what F5 does
+    stage.ready()
+    assert stage.title().startswith("2 / 15")
+    stage.press("PageDown", "3 / 15")
+    assert lost.count() == 0
 
 
 def test_at_the_largest_size_the_picture_fits_a_small_projector_and_is_sharp(stage):

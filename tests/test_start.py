@@ -1,4 +1,4 @@
-"""What a person types, `make lab` and `make lecture`, with an empty home and no variable of Jupyter's; and how it ends."""
+"""What a person types, `make lab` and `make lecture`, in an empty home without variables of Jupyter's; how it ends."""
 
 import contextlib
 import os
@@ -117,7 +117,7 @@ def test_however_make_lecture_ends_nothing_of_it_stays(home, tmp_path, end):
             answer.read(1)  # then there is a kernel, which works on the rest
             running = eventually(lambda: (found := started(lecture)) and any(map(_is_kernel, found)) and found)
             end(lecture)
-            gone, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=30)
+            _, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=30)
         for each in alive:
             each.kill()
         assert alive == []
