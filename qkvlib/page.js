@@ -106,10 +106,11 @@ function paint(live, image, hello) { // see live.py: over the image, for a PNG t
     }
     last = number;
   }
-  new MutationObserver(records => {
-    for (const record of records) for (const node of record.addedNodes)
-      done = done.then(() => show(JSON.parse(node.textContent)));
-  }).observe(live.querySelector('.qkv-patches'), {childList: true, subtree: true});
+  const carrier = live.querySelector('.qkv-patches');
+  new MutationObserver(() => { // a browser may keep a long text in several nodes: read the whole
+    const text = carrier.textContent;
+    if (text) done = done.then(() => show(JSON.parse(text)));
+  }).observe(carrier, {childList: true, subtree: true});
 }
 
 function direct(talk) { // keys press the talk's buttons: those that clickers send, and a letter for each of the others

@@ -30,8 +30,9 @@ VIRIDIS = colormaps["viridis"](np.arange(256), bytes=True)[:, :3].astype(int)
 class Page:
     """A notebook open in JupyterLab, and what a person sees of one of its panels."""
 
-    def __init__(self, lab, browser, name, layout="&reset", **options):
+    def __init__(self, lab, browser, name, layout="&reset", before="", **options):
         self.page = browser.new_page(viewport={"width": 1366, "height": 768}, **options)
+        self.page.add_init_script(before)
         self.errors = []
         if (ROOT / "notebooks" / name).exists():  # a copy of its own, since JupyterLab saves what is open now and then
             original, name = ROOT / "notebooks" / name, f"{next(COPIES)}_{name}"
