@@ -1,14 +1,16 @@
 """The panel in which W_Q and W_K learn: a wanted pattern, Play, and what happened to scrub through."""
 
 import html
+from numbers import Integral
 
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
 from qkvlib import page
+from qkvlib.chapter import Example
 from qkvlib.live import later, running_loop
-from qkvlib.panels import Panel, button, describe, grid, row
+from qkvlib.panels import Panel, button, describe, grid, put, row
 from qkvlib.plots import heatmap
 from qkvlib.training import METHODS, DivergedError, pattern_loss, small_random, train
 
@@ -30,7 +32,7 @@ class TrainingPanel(Panel):
 
     Parameters
     ----------
-    example : chapter.Example
+    example : Example
         The words, X and W_V; W_Q and W_K start as small random numbers.
     patterns : dict from a name to one position a word: where it shall look.
     d_k : int, optional
@@ -50,6 +52,11 @@ class TrainingPanel(Panel):
     states : list of `training.State`, what happened so far.
     message : what went wrong, or "".
 
+    Raises
+    ------
+    ValueError, TypeError
+        For patterns that do not fit the words, and settings that cannot be.
+
     >>> from qkvlib import chapter
     >>> panel = TrainingPanel(chapter.sentence, {"each to itself": (0, 1, 2, 3)}, steps=50)
     >>> panel.play()  # where no event loop runs, as here, to the end
@@ -57,11 +64,18 @@ class TrainingPanel(Panel):
     51
     """
 
+    STATE = ()  # what happened is its state: a talk must not set single controls of it
+
     def __init__(self, example, patterns=PATTERNS, *, d_k=None, tied=False, raw=False, bound=None,
                  method=METHODS[0], rate=1.0, seed=0, size=0.1, steps=200):  # fmt: skip
         super().__init__()
-        self._example, same = example, np.eye(len(example.words))
-        self._patterns = {name: same[list(places)] for name, places in patterns.items()}
+        self._example = Example.checked(example)
+        self._patterns = {name: self._pattern(name, places) for name, places in patterns.items()}
+        if not self._patterns or OWN in self._patterns:
+            raise ValueError(f"patterns: expected at least one, and none called {OWN!r}, got {list(patterns)}")
+        for name, count in (("d_k", 1 if d_k is None else d_k), ("steps", steps)):
+            if not isinstance(count, Integral) or count < 1:
+                raise ValueError(f"{name}: expected a whole number above 0, got {count!r}")
         self._d_k, self._tied, self._raw, self._steps = d_k or len(example.W_Q), tied, raw, steps
         self._run, self.message = None, ""  # _run: a mark of its own for each time that Play was pressed
         controls = [*self._build_target(), *self._build_settings(method, rate, seed, size), *self._build_player()]
@@ -75,10 +89,13 @@ class TrainingPanel(Panel):
         self._choice.observe(self._choose, "value")
         self._scrub.observe(self._scrubbed, "value")
 
-    # What happened is its state: a talk must not set single controls of it.
-    state = property(lambda self: {}, lambda self, values: None)
-
     # Controls
+
+    def _pattern(self, name, places):
+        n = len(self._example.words)
+        if len(places) != n or not all(isinstance(at, Integral) and 0 <= at < n for at in places):
+            raise ValueError(f"patterns, {name}: expected {n} positions from 0 to {n - 1}, one a word, got {places!r}")
+        return np.eye(n)[list(places)]
 
     def _build_target(self):
         words, n = self._example.words, len(self._example.words)
@@ -98,15 +115,16 @@ class TrainingPanel(Panel):
         return made
 
     def _build_settings(self, method, rate, seed, size):
-        def field(kind, value, name, width, **options):
-            return kind(value=value, description=name, layout={"width": f"{width}px"},
-                        style={"description_width": "initial"}, **options)  # fmt: skip
+        def field(kind, name, width, **options):
+            return kind(description=name, layout={"width": f"{width}px"}, style={"description_width": "initial"},
+                        **options)  # fmt: skip
 
-        self._method = field(widgets.Dropdown, method, "method", 146, options=METHODS)
+        self._method = field(widgets.Dropdown, "method", 146, options=METHODS)
+        put(self._method, method)
         self._method.add_class("qkv-cell")  # its options say what it is for; a screen reader says "method"
-        self._rate = field(widgets.FloatText, rate, "learning rate", 150, step=0.1)
-        self._seed = field(widgets.BoundedIntText, seed, "seed", 92, min=0, max=9999)
-        self._size = field(widgets.FloatText, size, "start size", 128, step=0.1)
+        self._rate = field(widgets.FloatText, "learning rate", 150, value=rate, step=0.1)
+        self._seed = field(widgets.IntText, "seed", 92, value=seed)
+        self._size = field(widgets.FloatText, "start size", 128, value=size, step=0.1)
         layout = {"flex_flow": "row wrap", "align_items": "center", "width": WIDTH}
         return (row(self._method, self._rate, self._seed, self._size, **layout),)
 
@@ -157,6 +175,8 @@ class TrainingPanel(Panel):
         X, W_V, d_model = self._example.X, self._example.W_V, self._example.X.shape[1]
         if not 0 <= self._size.value <= 100:
             raise ValueError(f"start size: expected a number from 0 to 100, got {self._size.value:g}")
+        if self._seed.value < 0:
+            raise ValueError(f"seed: expected 0 or more, got {self._seed.value}")
         shapes = [X.shape] if self._raw else [(self._d_k, d_model)] * 2
         made = small_random(self._seed.value, *shapes, size=self._size.value)
         start = (made[0], *[np.eye(d_model)] * 3) if self._raw else (X, *made, W_V)

@@ -150,7 +150,7 @@ class Talk:
         self._write()
         if panel:
             same = before is not None and self.scenes[before].panel == scene.panel
-            self._move(panel, self._kept.get(at) or self._start(scene), smoothly=same)
+            self._begin(panel, smoothly=same)
         self._jump.value = at
         if before is not None:
             self._save()
@@ -162,7 +162,7 @@ class Talk:
             self._settle()
             if hasattr(self.panel, "reset"):  # training: its state is what happened
                 self.panel.reset()
-            self._move(self.panel, self._start(self.scenes[self.at]), smoothly=True)
+            self._begin(self.panel, smoothly=True)
         self._hide_answer()
 
     def answer(self):
@@ -198,6 +198,14 @@ class Talk:
     def _start(self, scene):
         """The state that a scene begins with: what it names, and else what its panel was made with."""
         return self._first[scene.panel] | self._panels[scene.panel].named(scene.state)
+
+    def _begin(self, panel, smoothly):
+        """Bring the panel to how the scene was left, or else to how it begins."""
+        scene = self.scenes[self.at]
+        try:
+            self._move(panel, self._kept.get(self.at) or self._start(scene), smoothly)
+        except ValueError as error:
+            self._text.value = page.error(f"This scene cannot begin as it says: {error}")
 
     def _keep(self):
         if self.panel:

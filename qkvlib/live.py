@@ -17,7 +17,6 @@ import json
 import logging
 import threading
 import uuid
-import warnings
 import zlib
 
 import ipywidgets
@@ -29,7 +28,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from qkvlib import page
-from qkvlib.plots import saved
+from qkvlib.plots import any_script, saved
 
 log = logging.getLogger("qkvlib")
 MOST_BITMAPS = 2000  # of one kind, some 5 MB: twice what the sliders of a sentence bring up on their scales
@@ -93,9 +92,9 @@ class LivePicture:
                 pixels = self._draw()
             except Exception as error:
                 log.exception("The picture could not be redrawn")
-                self._say(f"The picture could not be redrawn and shows the last good state. Reason: {error}")
+                self.say(f"The picture could not be redrawn and shows the last good state. Reason: {error}")
                 return
-            self._say("")
+            self.say("")
             self._pixels, self.caption, self._details = pixels, caption, details
             self._show()
 
@@ -210,7 +209,8 @@ class LivePicture:
                 column, row = ax.transData.inverted().transform(point).round().astype(int)
                 self._chosen(ax, int(column), int(row))
 
-    def _say(self, message):
+    def say(self, message):
+        """Say under the picture what went wrong; "" says that nothing does."""
         self._message.value = page.error(message) if message else ""
 
     def _sharpen(self, ratio):
@@ -236,9 +236,7 @@ class LivePicture:
         return pixels.view(np.uint32)[..., 0].copy()  # a number a pixel is compared faster than four
 
     def _draw_background(self):
-        with warnings.catch_warnings():
-            # A word in a script that no font here has: its boxes are seen, and its position is named.
-            warnings.filterwarnings("ignore", "Glyph .* missing from")
+        with any_script():
             self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(self.figure.bbox)
         width, height = self._canvas.get_width_height(physical=True)

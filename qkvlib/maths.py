@@ -44,9 +44,9 @@ def project(X, W):
     Raises
     ------
     ValueError
-        For a shape that does not fit, an empty array, NaN or infinity.
+        For a shape that does not fit, an empty array, NaN, infinity, or numbers so large that a product overflows.
     TypeError
-        For anything but real numbers.
+        For anything but real numbers, and for a masked array.
 
     Notes
     -----
@@ -57,7 +57,7 @@ def project(X, W):
     """
     X, W = _reals(X=X, W=W)
     _check_projection("W", W, "X", X)
-    return X @ W.T
+    return _product("X @ W.T", X, W)
 
 
 def softmax(scores, keep=None):
@@ -79,7 +79,7 @@ def softmax(scores, keep=None):
     ValueError
         For NaN, infinity, an empty array, or a mask that is not boolean or does not fit.
     TypeError
-        For anything but real numbers.
+        For anything but real numbers, and for a masked array.
 
     Notes
     -----
@@ -95,7 +95,8 @@ def softmax(scores, keep=None):
     keep = np.ones(scores.shape, bool) if keep is None else _mask(keep, scores.shape)
     largest = np.max(scores, axis=-1, keepdims=True, where=keep, initial=-np.inf)
     # Outside keep a score may be far above the largest kept one: it must not reach exp.
-    shifted = np.subtract(scores, largest, where=keep, out=np.zeros_like(scores))
+    with np.errstate(over="ignore"):  # so far below the largest that the weight is 0
+        shifted = np.subtract(scores, largest, where=keep, out=np.zeros_like(scores))
     exponentials = np.where(keep, np.exp(shifted), 0)
     total = exponentials.sum(axis=-1, keepdims=True)
     return exponentials / np.where(total == 0, 1, total)
@@ -129,9 +130,10 @@ def attention(X, W_Q, W_K, W_V, *, context=None, scaled=False, keep=None):
     Raises
     ------
     ValueError
-        For shapes that do not fit, empty sequences, NaN or infinity; it names the argument.
+        For shapes that do not fit, empty sequences, NaN, infinity, or numbers so large that a product overflows;
+        it names the argument.
     TypeError
-        For anything but real numbers.
+        For anything but real numbers, and for a masked array.
 
     Notes
     -----
@@ -157,8 +159,9 @@ def attention(X, W_Q, W_K, W_V, *, context=None, scaled=False, keep=None):
             f"W_K: expected ({len(W_Q)}, {W_K.shape[1]}), since W_Q has d_k {len(W_Q)} "
             f"and a query is compared with a key number by number, got {W_K.shape}"
         )
-    Q, K, V = X @ W_Q.T, source @ W_K.T, source @ W_V.T
-    scores = Q @ K.T
+    Q = _product("X @ W_Q.T", X, W_Q)
+    K, V = _product(f"{name} @ W_K.T", source, W_K), _product(f"{name} @ W_V.T", source, W_V)
+    scores = _product("Q @ K.T", Q, K)
     if scaled:
         scores /= np.sqrt(len(W_K)).astype(scores.dtype)
     weights = softmax(scores, keep)
@@ -172,9 +175,28 @@ def _reals(**arrays):
     return [array.astype(np.float32 if single else np.float64) for array in found.values()]
 
 
+def unmasked(name, value):
+    """The value, where it is no masked array: `numpy` would drop its mask without a word. Else a TypeError."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask, got a masked array. "
+            "Where a query may look is said by keep, an array of booleans: attention(..., keep=~mask)"
+        )
+    return value
+
+
+def _product(name, A, B):
+    with np.errstate(over="ignore", invalid="ignore"):  # said below, in words
+        product = A @ B.T
+    if not np.isfinite(product).all():
+        most = np.finfo(product.dtype).max
+        raise ValueError(f"{name}: the numbers are too large, their products pass {most:.1e}, the largest there is")
+    return product
+
+
 def _real(name, value):
     try:
-        array = np.asarray(value)
+        array = np.asarray(unmasked(name, value))
     except ValueError:  # numpy's word for lists of unequal length
         raise ValueError(f"{name}: expected rows of equal length, got a ragged list") from None
     if array.dtype.kind not in "biuf":
@@ -196,7 +218,7 @@ def _check_projection(w_name, W, x_name, X):
 
 
 def _mask(keep, shape):
-    keep = np.asarray(keep)
+    keep = np.asarray(unmasked("keep", keep))
     if keep.dtype != bool or keep.shape != shape:
         raise ValueError(
             f"keep: expected booleans of shape {shape}, True where a query may look, "

@@ -4,6 +4,7 @@ import html
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from numbers import Real
 from typing import NamedTuple
 
 import ipywidgets as widgets
@@ -13,8 +14,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from qkvlib import chapter, links, page
+from qkvlib.chapter import Example, checked_words
 from qkvlib.live import LivePicture
-from qkvlib.maths import attention
+from qkvlib.maths import attention, unmasked
 from qkvlib.plots import heatmap, number
 
 STEP = 0.01  # of a slider: fine enough for every matrix of the chapter
@@ -73,7 +75,9 @@ class MatrixSliders:
 
     def _checked(self, matrix):
         # The browser would round to the step, and clamp to the range, without a word.
-        matrix = np.round(np.asarray(matrix, float), 2) + 0.0
+        matrix = _rounded(unmasked(self.name, matrix))
+        if matrix.ndim != 2 or not matrix.size:
+            raise ValueError(f"{self.name}: expected (n_rows, n_columns), got {matrix.shape}")
         if not np.all(np.abs(matrix) <= self.limit):
             raise ValueError(
                 f"{self.name}: expected numbers from -{self.limit:g} to {self.limit:g}, "
@@ -90,20 +94,33 @@ def _entries(name, value):
     """The names and values of the sliders of a matrix; of anything else its own."""
     if np.ndim(value) != 2:
         return [(name, value)]
-    matrix = np.asarray(value, float)
+    matrix = _rounded(value)
     return [(f"{name} row {i + 1} column {j + 1}", float(matrix[i, j])) for i, j in np.ndindex(matrix.shape)]
 
 
-def _check(control, value):
-    """Raise ValueError for a value that a control would not take, or would change without a word."""
+def _rounded(matrix):
+    return np.round(np.asarray(matrix, float), 2) + 0.0
+
+
+def check(control, value):
+    """Raise ValueError for a value that a slider or a list of choices would not take, or would change unsaid."""
     if isinstance(control, widgets.Dropdown):
         choices = [choice[1] if isinstance(choice, tuple) else choice for choice in control.options]
         if value not in choices:
             raise ValueError(f"{control.description}: expected one of {choices}, got {value!r}")
-    elif not control.min <= value <= control.max:
+        return
+    low, high, step = control.min, control.max, control.step
+    steps = (value - low) / step if isinstance(value, Real) and low <= value <= high else 0.5
+    if abs(steps - round(steps)) > 1e-6:  # which the sum of many steps of 0.01 may be off
         raise ValueError(
-            f"{control.description}: expected a number from {control.min:g} to {control.max:g}, got {value!r}"
+            f"{control.description}: expected a number from {low:g} to {high:g}, in steps of {step:g}, got {value!r}"
         )
+
+
+def put(control, value):
+    """Set a slider or a list of choices to what it can show, or raise ValueError."""
+    check(control, value)
+    control.value = value
 
 
 def reading(slider):
@@ -115,9 +132,10 @@ def reading(slider):
 def slider(name, value, low, high, step=STEP, width=130):
     """A slider small enough to stand in a table, whose name only a screen reader says."""
     made = widgets.FloatSlider(
-        value, min=low, max=high, step=step, readout_format=".2f" if step < 1 else ".0f",
+        min=low, max=high, step=step, readout_format=".2f" if step < 1 else ".0f",
         description=name, layout={"width": f"{width}px"},
     )  # fmt: skip
+    put(made, value)
     made.add_class("qkv-cell")
     return made
 
@@ -126,7 +144,7 @@ def grid(name, columns, rows, sliders, width=130):
     """A table of sliders: its name in the corner, a head for each column, and one for each row."""
     heads, count = [_head(f"<b>{html.escape(name)}</b>"), *map(_head, columns)], len(columns)
     cells = [cell for i, row in enumerate(rows) for cell in (_head(row), *sliders[i * count : (i + 1) * count])]
-    first = max(30, *(9 * len(row) for row in rows))
+    first = min(max(30, *(9 * len(row) for row in rows)), 150)  # a longer word is cut
     columns = f"{first}px repeat({count}, {width}px)"
     table = widgets.GridBox([*heads, *cells], layout={"grid_template_columns": columns})
     table.add_class("qkv-matrix")
@@ -152,8 +170,10 @@ class Panel:
     alters the artists and returns the caption, and HTML with more to say.
     """
 
+    STATE = widgets.FloatSlider, widgets.IntSlider, widgets.Dropdown  # the controls that a state has
+
     def __init__(self, goals=()):
-        self._goals, self._goals_shown = [Goal(*goal) for goal in goals], widgets.HTML()
+        self._goals, self._goals_shown = [_goal(goal) for goal in goals], widgets.HTML()
         self._lock, self._moving = threading.RLock(), False
 
     def _arrange(self, controls, figure, artists):
@@ -162,8 +182,7 @@ class Panel:
         left.add_class("qkv-controls")
         columns = widgets.HBox([left, self.picture.widget])
         columns.add_class("qkv-columns")
-        kinds = widgets.FloatSlider, widgets.IntSlider, widgets.Dropdown
-        self._named = {part.description: part for part in page.parts(columns) if isinstance(part, kinds)}
+        self._named = {part.description: part for part in page.parts(columns) if isinstance(part, self.STATE)}
         foot = row(button("Text size", page.enlarge), *(self._link() if page.IN_BROWSER and self.state else ()))
         foot.add_class("qkv-size")
         self.widget = page.sized(page.panel(columns, foot))
@@ -189,26 +208,29 @@ class Panel:
         if links.cell(text) != self._cell:
             return
         try:
-            values = self.named(links.values(text, self.state))
-            for name, value in values.items():
-                _check(self._named[name], value)
+            self.state = links.values(text, self.state)
         except ValueError as error:
             self._linked.value = page.error(f"The link could not be followed: {error}. The panel is as it was.")
             return
-        self.state = values
         self._linked.value = '<p role="status">As the link has it.</p>'
 
     @property
     def state(self):
-        """The values of all sliders and choices, by name; assign those that shall change."""
+        """The values of all sliders and choices, by name; assign those that shall change.
+
+        Raises ValueError, and moves nothing, where one cannot be shown as it is; a matrix is rounded to 0.01.
+        """
         return {name: part.value for name, part in self._named.items()}
 
     @state.setter
     def state(self, values):
+        values = self.named(values)
+        for name, value in values.items():
+            check(self._named[name], value)
         with self._drawing_once():
             for part in self._named.values():
                 part.passing = None
-            for name, value in self.named(values).items():
+            for name, value in values.items():
                 self._named[name].value = value
 
     def pass_by(self, values):
@@ -228,7 +250,8 @@ class Panel:
         """
         named = dict(entry for pair in values.items() for entry in _entries(*pair))
         if unknown := named.keys() - self._named.keys():
-            raise ValueError(f"state: expected some of {', '.join(self._named)}, got {', '.join(sorted(unknown))}")
+            known = ", ".join(self._named) or "nothing"
+            raise ValueError(f"state: expected some of {known}, got {', '.join(sorted(unknown))}")
         return named
 
     def _ipython_display_(self):
@@ -262,11 +285,30 @@ class Panel:
                 self.picture.update(self._follow)
 
     def _judge(self, state):
-        items = [
-            f"<li>{'<b>✔ reached:</b>' if goal.reached(state) else '○ not yet:'} {html.escape(goal.text)}</li>"
-            for goal in self._goals
-        ]
+        items = [f"<li>{_judged(goal, state)}</li>" for goal in self._goals]
         self._goals_shown.value = f'<ul class="qkv-goals" aria-live="polite">{"".join(items)}</ul>' if items else ""
+
+
+def _pair(name, parts, value):
+    """The value, where it is a pair; else a ValueError."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError(f"{name}: expected a pair, {parts}, got {type(value).__name__} {str(value)[:60]}")
+    return value
+
+
+def _goal(goal):
+    text, reached = _pair("goals", "text and function", goal)
+    if not callable(reached):
+        raise ValueError(f"goals, {text}: expected a function, got {reached!r}")
+    return Goal(str(text), reached)
+
+
+def _judged(goal, state):
+    try:
+        return f"{'<b>✔ reached:</b>' if goal.reached(state) else '○ not yet:'} {html.escape(goal.text)}"
+    except Exception as error:  # whatever the function of a teacher does, the picture is drawn
+        reason = html.escape(f"{goal.text} ({type(error).__name__}: {error})")
+        return f"<b>✘ its function failed:</b> {reason}"
 
 
 class AttentionPanel(Panel):
@@ -274,7 +316,7 @@ class AttentionPanel(Panel):
 
     Parameters
     ----------
-    example : chapter.Example
+    example : Example
         The words, X, and the matrices of the first preset.
     W_Q, W_K : array-like (d_k, d_model), optional
     W_V : array-like (d_v, d_model), optional
@@ -290,7 +332,8 @@ class AttentionPanel(Panel):
     context : pair (words, array-like (n_keys, d_model)), optional
         Where keys and values come from; by default the example itself.
     goals : pairs (text, reached), optional
-        ``reached(attention)`` says whether the `Attention` on show reaches the goal; the panel shows which do.
+        ``reached(attention)`` says whether the `Attention` on show reaches the goal; the panel shows which do,
+        and which functions failed.
     chosen : (query, key)
         Indices of the positions whose score is first written out.
 
@@ -302,8 +345,8 @@ class AttentionPanel(Panel):
 
     Raises
     ------
-    ValueError
-        For matrices that do not fit, or an unknown name in show or sliders.
+    ValueError, TypeError
+        For an example that is none, matrices or words that do not fit, and unknown names in show or sliders.
 
     >>> from qkvlib import chapter
     >>> AttentionPanel(chapter.sentence).attention.weights.shape
@@ -317,14 +360,18 @@ class AttentionPanel(Panel):
             raise ValueError(f"show: expected two or four of {', '.join(_AXES)}, got {show!r}")
         if not sliders or set(sliders) - {"W_Q", "W_K", "W_V"}:
             raise ValueError(f"sliders: expected some of W_Q, W_K, W_V, got {sliders!r}")
-        self._example, self._show, self._scaled, self._keep = example, tuple(show), scaled, keep
-        self._tied, self._context = tied, context
-        self._key_words = tuple(context[0]) if context else example.words
+        self._example, self._show, self._scaled, self._keep = Example.checked(example), tuple(show), scaled, keep
+        self._tied, self._context, self._key_words = tied, None, example.words
+        if context is not None:
+            words, rows = self._context = _pair("context", "words and their rows", context)
+            self._key_words = checked_words(words, len(rows), "context, words")
         given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V}
-        self._given = {name: np.asarray(getattr(example, name) if matrix is None else matrix, float)
+        self._given = {name: np.asarray(getattr(example, name) if matrix is None else unmasked(name, matrix), float)
                        for name, matrix in given.items()}  # fmt: skip
+        self._sliders = {}
+        self._calculate()  # says what does not fit
         self._build_sliders(("W_Q",) if tied else tuple(sliders))
-        self._build_choice(chosen)
+        self._build_choice(*_pair("chosen", "query and key", chosen))
         self._build_texts()
         self._calculate()
         figure, artists = self._build_picture()
@@ -347,7 +394,11 @@ class AttentionPanel(Panel):
         options += ["tied=True"] if self._tied else []
         options += [f"sliders={tuple(self._sliders)}"] if not self._tied and tuple(self._sliders) != SLIDERS else []
         options += ["scaled=True"] if self._scaled else []
-        return f"AttentionPanel(chapter.{self._example.name}, {', '.join(options)})"
+        return f"AttentionPanel(chapter.{self._in_chapter()}, {', '.join(options)})"
+
+    def _in_chapter(self):
+        """What the chapter calls the example, or None."""
+        return next((name for name, value in vars(chapter).items() if value is self._example), None)
 
     def prepare(self):
         for drawn in self._heatmaps.values():
@@ -361,15 +412,16 @@ class AttentionPanel(Panel):
         self._limit = max(4.0, *(float(np.ceil(np.max(np.abs(matrix)))) for matrix in presets))
         self._sliders = {name: MatrixSliders(name, self._given[name], self._limit, self._redraw) for name in names}
 
-    def _build_choice(self, chosen):
-        choices = ("query", self._example.words, chosen[0]), ("key", self._key_words, chosen[1])
-        self._query, self._key = (
-            widgets.Dropdown(options=[(f"{i + 1} {word}", i) for i, word in enumerate(words)], value=value,
-                             description=name, layout={"width": "150px"}, style={"description_width": "44px"})
-            for name, words, value in choices
-        )  # fmt: skip
-        for dropdown in (self._query, self._key):
-            dropdown.observe(self._redraw, "value")
+    def _build_choice(self, query, key):
+        self._query = self._choice("query", self._example.words, query)
+        self._key = self._choice("key", self._key_words, key)
+
+    def _choice(self, name, words, chosen):
+        made = widgets.Dropdown(options=[(f"{i + 1} {word}", i) for i, word in enumerate(words)], description=name,
+                                layout={"width": "150px"}, style={"description_width": "44px"})  # fmt: skip
+        put(made, chosen)
+        made.observe(self._redraw, "value")
+        return made
 
     def _choose(self, ax, column, row):
         """Take the query and key of a clicked cell."""
@@ -385,8 +437,8 @@ class AttentionPanel(Panel):
         self._code = widgets.Textarea(rows=3, layout={"width": "96%", "display": "none"})
         self._code_wanted = widgets.ToggleButton(description="Show this state as code", layout={"width": "200px"})
         self._code_wanted.observe(self._show_code, "value")
-        self._seed = widgets.BoundedIntText(0, min=0, max=9999, description="seed", layout={"width": "104px"},
-                                            style={"description_width": "34px"})  # fmt: skip
+        self._seed = widgets.IntText(0, description="seed", layout={"width": "104px"},
+                                     style={"description_width": "34px"})  # fmt: skip
 
     def _show_code(self, change):
         self._code.layout.display = None if change["new"] else "none"
@@ -404,6 +456,9 @@ class AttentionPanel(Panel):
         return row(*buttons[:4], self._seed, buttons[4])
 
     def _take(self, preset):
+        if self._seed.value < 0:
+            self.picture.say(f"seed: expected 0 or more, got {self._seed.value}")
+            return
         self._random = np.random.default_rng(self._seed.value)
         self._move({name: preset(name, sliders.shape) for name, sliders in self._sliders.items()})
 
@@ -419,7 +474,7 @@ class AttentionPanel(Panel):
 
     def _controls(self, slide):
         choice = widgets.HBox([self._query, self._key], layout={"overflow": "visible"})
-        rebuilt = getattr(chapter, self._example.name, None) is self._example and not self._context
+        rebuilt = self._in_chapter() and not self._context
         return [self._buttons(), *([self._slide()] if slide else []),
                 *(sliders.widget for sliders in self._sliders.values()), choice, self._goals_shown,
                 *([self._code_wanted, self._code] if rebuilt and self._keep is None else [])]  # fmt: skip

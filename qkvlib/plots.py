@@ -7,6 +7,8 @@ it can be read in grey, by people who see colours differently, and from the back
 import base64
 import html
 import io
+import warnings
+from contextlib import contextmanager
 
 import numpy as np
 from matplotlib import colormaps, font_manager
@@ -15,6 +17,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
+
+from qkvlib.maths import unmasked
 
 MOST_NUMBERS = 16  # past this many rows or columns a number no longer fits its cell
 BLACK_INK = 0.179  # on cells of more luminance than this, black has the higher contrast; at least 4.5 : 1
@@ -111,13 +115,15 @@ def heatmap(ax, matrix, rows=None, columns=None, *, kind="weights", limit=None, 
     ------
     ValueError
         For a matrix without two dimensions, an unknown kind, or labels of the wrong number.
+    TypeError
+        For a masked array.
 
     >>> from matplotlib.figure import Figure
     >>> drawn = heatmap(Figure().subplots(), [[0.25, 0.75]], ["the"], ["cat", "sat"])
     >>> [text.get_text() for text in drawn.numbers]
     ['0.25', '0.75']
     """
-    matrix = np.asarray(matrix, float)
+    matrix = np.asarray(unmasked("matrix", matrix), float)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"matrix: expected (n_rows, n_columns), got {matrix.shape}")
     if kind not in ("weights", "signed"):
@@ -171,8 +177,9 @@ class Arrows(Artist):
         self.stale = True
 
     def draw(self, renderer):
-        for part in (*self._arrows, *self._labels):
-            part.draw(renderer)
+        with any_script():
+            for part in (*self._arrows, *self._labels):
+                part.draw(renderer)
         self.stale = False
 
 
@@ -192,7 +199,8 @@ class Picture:
 
     def _repr_mimebundle_(self, **kwargs):
         file = io.BytesIO()
-        self.figure.savefig(file, format="png", dpi=100)
+        with any_script():
+            self.figure.savefig(file, format="png", dpi=100)
         return saved(file.getvalue(), self.caption)
 
 
@@ -232,13 +240,23 @@ def families():
     return ["DejaVu Sans", *(name for name in _WISHED if name in installed)]
 
 
+@contextmanager
+def any_script():
+    """Draw words in a script that no font here has without a warning: its boxes are seen, its position is named."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
+
+
 def fitted(ax, word, points):
     """The word, or its longest beginning with an ellipsis, so that it is no wider than so many points."""
-    text = ax.text(0, 0, "", fontsize=10, fontfamily=families(), parse_math=False)
+    text, short = ax.text(0, 0, "", fontsize=10, fontfamily=families(), parse_math=False), word
     for letters in range(min(len(word), 40), 0, -1):
         short = word if letters == len(word) else word[:letters] + "…"
         text.set_text(short)
-        if text.get_window_extent().width * 72 / ax.figure.dpi <= points:
+        with any_script():
+            width = text.get_window_extent().width
+        if width * 72 / ax.figure.dpi <= points:
             break
     text.remove()
     return short

@@ -15,6 +15,8 @@ class Prediction:
     _chosen: ClassVar[dict] = {}
 
     def __init__(self, question, options, answer, why):
+        if len(options) < 2 or len(set(options)) < len(options):
+            raise ValueError(f"options: expected two or more, each another, got {list(options)}")
         if answer not in options:
             raise ValueError(f"answer: expected one of {list(options)}, got {answer!r}")
         self._question, self._answer, self._why, self._options = question, answer, why, list(options)

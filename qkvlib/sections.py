@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from qkvlib import page
+from qkvlib.chapter import Example, checked_words
 from qkvlib.live import later, running_loop
 from qkvlib.maths import attention, project
-from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, reading, slider
+from qkvlib.panels import AttentionPanel, MatrixSliders, Panel, button, describe, grid, products, put, reading, slider
 from qkvlib.plots import Arrows, heatmap, number
 
 MOST_WORDS = 12
@@ -23,7 +24,8 @@ class ArrowsPanel(Panel):
     Parameters
     ----------
     words : one label a vector.
-    degrees, lengths : where each vector points and how long it is, at the start.
+    degrees, lengths : where each vector points and how long it is, at the start: -180 to 180 in steps of 5, and
+        0 to 3 in steps of 0.05.
     question : bool
         Only the first vector asks, and only it has sliders; the others are what it may look at.
     goals : pairs (text, reached), as in `AttentionPanel`.
@@ -33,6 +35,11 @@ class ArrowsPanel(Panel):
     X : array (n, 2), the vectors.
     attention : the `Attention` on show.
 
+    Raises
+    ------
+    ValueError
+        For a start that its sliders cannot show, and for words that cannot be shown.
+
     >>> ArrowsPanel(["a", "b"], [0, 90], [1, 2]).X.round(2)
     array([[1., 0.],
            [0., 2.]])
@@ -40,18 +47,31 @@ class ArrowsPanel(Panel):
 
     def __init__(self, words, degrees, lengths, *, question=False, goals=()):
         super().__init__(goals)
-        self._words, self._question = list(words), question
+        words = checked_words(words)
+        if len(words) < 1 + question:
+            raise ValueError(f"words: expected at least {1 + question}, got {len(words)}")
+        for name, numbers in (("degrees", degrees), ("lengths", lengths)):
+            if np.shape(numbers) != (len(words),):
+                raise ValueError(f"{name}: expected {len(words)} numbers, one for each word, got {numbers!r}")
+        self._words, self._question = words, question
         self._asking, self._asked = (words[:1], words[1:]) if question else (words, words)
         self._start = np.array([degrees, lengths], float)
-        moved = range(1 if question else len(words))
-        self._sliders = [made for i in moved for made in (
-            slider(f"{words[i]}: turn, degrees", degrees[i], -180, 180, 5, 190),
-            slider(f"{words[i]}: length", lengths[i], 0, 3, 0.05, 190))]  # fmt: skip
+        # Those that do not move must be such as others may be, too.
+        sliders = [self._pair(i) for i in range(len(words))][: 1 if question else None]
+        self._sliders = [made for pair in sliders for made in pair]
         for each in self._sliders:
             each.observe(self._redraw, "value")
         reset = button("Reset", self._reset, align_self="flex-start")
-        table = grid("", ["turn (°)", "length"], [html.escape(words[i]) for i in moved], self._sliders, 190)
+        heads = [html.escape(word) for word in words[: len(sliders)]]
+        table = grid("", ["turn (°)", "length"], heads, self._sliders, 190)
         self._arrange([reset, table, self._goals_shown], *self._draw())
+
+    def _pair(self, i):
+        (degrees, length), word = self._start[:, i].tolist(), self._words[i]
+        if self._words.count(word) > 1:  # each slider has a name of its own
+            word = f"{word} ({i + 1})"
+        return (slider(f"{word}: turn, degrees", degrees, -180, 180, 5, 190),
+                slider(f"{word}: length", length, 0, 3, 0.05, 190))  # fmt: skip
 
     @property
     def X(self):
@@ -94,7 +114,7 @@ class ProjectionPanel(Panel):
 
     Parameters
     ----------
-    example : chapter.Example with one position.
+    example : Example with one position.
 
     Attributes
     ----------
@@ -109,7 +129,9 @@ class ProjectionPanel(Panel):
 
     def __init__(self, example):
         super().__init__()
-        starts = {"x": example.X[:1], "W_Q": example.W_Q, "W_K": example.W_K, "W_V": example.W_V}
+        if len(Example.checked(example).X) != 1:
+            raise ValueError(f"example: expected one position, got {len(example.X)}: {', '.join(example.words)}")
+        starts = {"x": example.X, "W_Q": example.W_Q, "W_K": example.W_K, "W_V": example.W_V}
         self._sliders = {name: MatrixSliders(name, matrix, self.LIMIT, self._redraw)
                          for name, matrix in starts.items()}  # fmt: skip
         parts = [(f"{letter}{i + 1}, a component of the {role}", (letter, name, i))
@@ -164,7 +186,7 @@ class StepsPanel(Panel):
 
     Parameters
     ----------
-    example : chapter.Example
+    example : Example
     causal : bool
         The mask lets each word look at itself and at those before it; without it the mask lets all through.
 
@@ -184,9 +206,9 @@ class StepsPanel(Panel):
 
     def __init__(self, example, *, causal=True):
         super().__init__()
-        self._example, n = example, len(example.words)
+        self._example, n = Example.checked(example), len(example.words)
         keep = np.tri(n, dtype=bool) if causal else np.ones((n, n), bool)
-        self._made = attention(example.X, *example[4:], scaled=True, keep=keep)
+        self._made = attention(*example.arrays, scaled=True, keep=keep)
         self._keep, self._run = keep, None
         self._step = widgets.IntSlider(0, min=0, max=5, description="step", layout={"width": "330px"})
         self._step.observe(self._redraw, "value")
@@ -194,7 +216,7 @@ class StepsPanel(Panel):
         row = widgets.HBox([button("Play", self.play), self._step], layout={"overflow": "visible"})
         self._arrange([row, names], Figure((6, 2.75), dpi=100), [])
 
-    step = property(lambda self: self._step.value, lambda self, value: setattr(self._step, "value", value))
+    step = property(lambda self: self._step.value, lambda self, value: put(self._step, value))
 
     def play(self):
         """Show step after step, from the first again where the last is on show; pressed again, stop."""
@@ -256,6 +278,8 @@ class Switch:
 
     def __init__(self, question, panels):
         self.panels = dict(panels)
+        if not self.panels:
+            raise ValueError("panels: expected at least one, got none")
         self._choice = widgets.RadioButtons(options=list(self.panels), layout={"width": "auto"})
         self._place = widgets.VBox(layout={"overflow": "visible"})
         self._choice.observe(lambda change: self._show(), "value")
@@ -279,7 +303,7 @@ class OwnWords:
 
     Parameters
     ----------
-    example : chapter.Example
+    example : Example
         Where the table starts; its matrices are used for the own words too.
     options : as for `AttentionPanel`
 
@@ -289,7 +313,7 @@ class OwnWords:
     """
 
     def __init__(self, example, **options):
-        self._example, self._options = example, options
+        self._example, self._options = Example.checked(example), options
         self._table = widgets.Textarea(as_table(example.words, example.X), rows=6, description="words",
                                        layout={"width": "390px"}, style={"description_width": "50px"})  # fmt: skip
         self._message, self._place = widgets.HTML(), widgets.VBox(layout={"overflow": "visible"})
@@ -304,11 +328,12 @@ class OwnWords:
     def use(self):
         """Read the table; what is wrong with it is said beside it, and the last good panel stays."""
         try:
-            words, X = from_table(self._table.value, self._example.X.shape[1])
+            _, *matrices = self._example.arrays
+            words, X = from_table(self._table.value, matrices[0].shape[1])
+            example, moved = Example(words, X, *matrices), {}
         except ValueError as error:
             self._message.value = page.error(error)
             return
-        example, moved = self._example._replace(name="own", words=words, X=X), {}
         if self._place.children:
             moved = {name: getattr(self.panel, name) for name in ("W_Q", "W_K", "W_V")}
         old = self._place.children
@@ -378,32 +403,44 @@ def _entry(row, text):
 class ParameterCounter:
     """How many numbers attention learns, for any d_model, d_k, d_v and number of heads.
 
+    Raises ValueError for a number that is not from 1 to 100,000; typed later, it is said beside the fields.
+
     >>> ParameterCounter().total
     98304
     """
 
     def __init__(self, d_model=512, d_k=64, d_v=64, heads=1):
         starts = {"d_model": d_model, "d_k": d_k, "d_v": d_v, "heads": heads}
-        self._fields = {name: widgets.BoundedIntText(value, min=1, max=100_000, description=name)
-                        for name, value in starts.items()}  # fmt: skip
+        self._fields = {name: widgets.IntText(value, description=name) for name, value in starts.items()}
         self._said = widgets.HTML()
+        self.text()  # says what cannot be
         for field in self._fields.values():
             field.observe(lambda change: self._say(), "value")
         self.widget = page.panel(*self._fields.values(), self._said)
         self._say()
 
+    def _widths(self):
+        for name, field in self._fields.items():
+            if not 1 <= field.value <= 100_000:
+                raise ValueError(f"{name}: expected a whole number from 1 to 100,000, got {field.value:,}")
+        return [field.value for field in self._fields.values()]
+
     @property
     def total(self):
-        d_model, d_k, d_v, heads = (field.value for field in self._fields.values())
+        d_model, d_k, d_v, heads = self._widths()
         return heads * (2 * d_k + d_v) * d_model
 
     def text(self):
-        d_model, d_k, d_v, heads = (field.value for field in self._fields.values())
+        d_model, d_k, d_v, heads = self._widths()
         return (f"{heads} × (2 × {d_k} + {d_v}) × {d_model} = {self.total:,} numbers in W_Q, W_K and W_V, "
                 "whatever the length of the sequence.")  # fmt: skip
 
     def _say(self):
-        self._said.value = f'<p role="status">{self.text()}</p>'
+        try:
+            self._text = self.text()
+            self._said.value = f'<p role="status">{self._text}</p>'
+        except ValueError as error:
+            self._text, self._said.value = str(error), page.error(error)
 
     def _repr_mimebundle_(self, **kwargs):
-        return self.widget._repr_mimebundle_() | {"text/plain": self.text()}
+        return self.widget._repr_mimebundle_() | {"text/plain": self._text}

@@ -306,7 +306,7 @@ def _self_weights(answer):
             ("these are scores. Which numbers come out of the softmax?", a.scores.diagonal()),
             ("this is raw attention. Use the chapter's W_Q and W_K", raw.weights.diagonal()),
             ("a scale was added: the scores are divided by √d_k, and this chapter leaves that out",
-             attention(*s[3:], scaled=True).weights.diagonal()),
+             attention(*s.arrays, scaled=True).weights.diagonal()),
             ("the softmax runs down the columns, or Q and K have changed places", softmax(a.scores.T).diagonal()),
             ("these are the largest weights of the rows. Where does a word meet itself?", a.weights.max(axis=1)),
             ("these run from the last word to the first", right[::-1]),

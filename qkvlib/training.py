@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkvlib.gradients import attention_gradients
-from qkvlib.maths import Attention, attention, softmax
+from qkvlib.maths import Attention, attention, softmax, unmasked
 
 METHODS = ("gradient descent", "Adam")
 LARGEST = 1e6  # a number of a matrix beyond this is on its way to infinity
@@ -62,7 +62,7 @@ def pattern_loss(target, words=None):
     weights minus target (section 6.2.2.3), which stays useful where the softmax is saturated.
 
     >>> from qkvlib import attention, chapter
-    >>> loss, gradient = pattern_loss(np.eye(3))(attention(*chapter.three_words[3:]))
+    >>> loss, gradient = pattern_loss(np.eye(3))(attention(*chapter.three_words.arrays))
     >>> round(loss, 3), gradient["d_scores"].shape
     (1.546, (3, 3))
     """
@@ -85,7 +85,7 @@ def output_loss(target):
     ``{"d_output": (n_queries, d_v)}``. Deep Learning, section 5.1.4, has the mean squared error.
 
     >>> from qkvlib import attention, chapter
-    >>> output_loss(np.zeros((3, 4)))(attention(*chapter.three_words[3:]))[1]["d_output"].shape
+    >>> output_loss(np.zeros((3, 4)))(attention(*chapter.three_words.arrays))[1]["d_output"].shape
     (3, 4)
     """
     target = np.array(target, float)
@@ -106,7 +106,7 @@ def class_loss(classes):
     `Attention` it gives the loss and ``{"d_output": (n_queries, d_v)}``. Deep Learning, section 6.2.2.3.
 
     >>> from qkvlib import attention, chapter
-    >>> class_loss([0, 2, 1])(attention(*chapter.three_words[3:]))[1]["d_output"].shape
+    >>> class_loss([0, 2, 1])(attention(*chapter.three_words.arrays))[1]["d_output"].shape
     (3, 4)
     """
     classes = np.array(classes)
@@ -147,7 +147,7 @@ def train(X, W_Q, W_K, W_V, loss, *, learn=("W_Q", "W_K"), tied=False, method="A
         When a number of a matrix passes a million or the loss is no longer finite. The states before stay good.
 
     >>> from qkvlib import chapter
-    >>> steps = train(*chapter.three_words[3:], pattern_loss(np.eye(3)), rate=0.5)
+    >>> steps = train(*chapter.three_words.arrays, pattern_loss(np.eye(3)), rate=0.5)
     >>> losses = [next(steps).loss for _ in range(50)]
     >>> losses[-1] < losses[0]
     True
@@ -160,7 +160,7 @@ def train(X, W_Q, W_K, W_V, loss, *, learn=("W_Q", "W_K"), tied=False, method="A
     if not 0 < rate < np.inf:
         raise ValueError(f"learning rate: expected a number above 0, such as 0.1, got {rate:g}")
     values = {"X": X, "W_Q": W_Q, "W_K": W_Q if tied else W_K, "W_V": W_V}
-    values = {name: np.array(value, float) for name, value in values.items()}
+    values = {name: np.array(unmasked(name, value), float) for name, value in values.items()}
     return _steps(values, loss, learn, tied, _Adam(rate) if method == "Adam" else _Descent(rate), options)
 
 

@@ -27,14 +27,14 @@ def test_inputs_are_the_books(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_nothing_in_the_chapter_can_be_changed(name):
-    for array in EXAMPLES[name][3:]:
+    for array in EXAMPLES[name].arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[0, 0] = 7
 
 
 def test_projection():
     example, numbers = chapter.projection, NUMBERS["projection"]
-    for letter, W in zip("qkv", example[4:], strict=True):
+    for letter, W in zip("qkv", example.arrays[1:], strict=True):
         got = project(example.X, W)[0]
         np.testing.assert_allclose(got, numbers["exact"][letter], rtol=0, atol=1e-8)
         np.testing.assert_array_equal(got.round(2), numbers["printed"][letter])
@@ -42,7 +42,7 @@ def test_projection():
 
 def test_sentence():
     example, numbers = chapter.sentence, NUMBERS["sentence"]
-    result = attention(*example[3:])
+    result = attention(*example.arrays)
     for part, got in result._asdict().items():
         np.testing.assert_allclose(got, numbers["exact"][part], rtol=0, atol=1e-8, err_msg=part)
     printed = numbers["printed"]

@@ -23,7 +23,7 @@ def panel():
 
 
 def field(panel, name):
-    kinds = ipywidgets.FloatText, ipywidgets.BoundedIntText, ipywidgets.Dropdown, ipywidgets.IntSlider
+    kinds = ipywidgets.FloatText, ipywidgets.IntText, ipywidgets.Dropdown, ipywidgets.IntSlider
     (found,) = (widget for kind in kinds for widget in find(panel.widget, kind, name))
     return found
 

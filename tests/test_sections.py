@@ -7,6 +7,7 @@ import pytest
 from test_panels import click, find, numbers, text_of, written
 
 from qkvlib import ArrowsPanel, AttentionPanel, OwnWords, ParameterCounter, ProjectionPanel, Switch, chapter, page
+from qkvlib.chapter import Example
 from qkvlib.sections import as_table, from_table
 
 WORDS, DEGREES, LENGTHS = ("bank", "money", "bank"), (40, 90, -30), (1.2, 1.4, 0.5)
@@ -15,7 +16,7 @@ WORDS, DEGREES, LENGTHS = ("bank", "money", "bank"), (40, 90, -30), (1.2, 1.4, 0
 def test_arrows_turn_and_stretch():
     panel = ArrowsPanel(WORDS, DEGREES, LENGTHS)
     sliders = find(panel.widget, ipywidgets.FloatSlider)
-    assert [each.description for each in sliders[:2]] == ["bank: turn, degrees", "bank: length"]
+    assert [each.description for each in sliders[:2]] == ["bank (1): turn, degrees", "bank (1): length"]
     sliders[2].value, sliders[3].value = 180, 2.0
     np.testing.assert_allclose(panel.X[1], [-2, 0], atol=1e-12)
     same = np.eye(2)
@@ -110,7 +111,7 @@ def test_sliders_are_checked():
 
 def test_a_context_gives_keys_and_values():
     s, E = chapter.sentence, np.linspace(-1, 1, 20).reshape(5, 4).round(1)
-    panel = AttentionPanel(s._replace(X=s.X[:3], words=s.words[:3]), context=("abcde", E))
+    panel = AttentionPanel(Example(s.words[:3], s.X[:3], s.W_Q, s.W_K, s.W_V), context=(list("abcde"), E))
     scores, weights, _ = oracle.attention(s.X[:3], s.W_Q, s.W_K, s.W_V, context=E)
     np.testing.assert_allclose(numbers(panel, "scores"), scores, atol=0.00501)
     np.testing.assert_allclose(numbers(panel, "weights"), weights, atol=0.00501)
@@ -127,28 +128,6 @@ def test_the_switch_shows_one_panel_at_a_time():
     choice.value = "second"
     assert panels["second"].widget in find(switch.widget, ipywidgets.VBox)
     assert panels["first"].widget not in find(switch.widget, ipywidgets.VBox)
-
-
-def both_challenges(weights):
-    w = np.asarray(weights)
-    return w[0, 2] > w[0, 0] and w[2, 0] > w[2, 2], min(w[0, 1], w[1, 2], w[2, 0]) > 0.5
-
-
-def test_the_stored_settings_win_the_challenges_of_20_5():
-    """And lie on the sliders: within their range and on their step."""
-    t, r = chapter.three_words, chapter.ring
-    assert both_challenges(oracle.attention(t.X, t.W_Q, t.W_K, t.W_V)[1])[0]
-    assert both_challenges(oracle.attention(t.X, r.W_Q, r.W_K, r.W_V)[1])[1]
-    panel = AttentionPanel(t)
-    panel.W_Q, panel.W_K = r.W_Q, r.W_K
-    assert both_challenges(panel.attention.weights)[1]
-
-
-def test_raw_and_tied_attention_never_win_them():
-    random = np.random.default_rng(205)
-    for _ in range(300):
-        X, W = random.normal(size=(3, 4)) * 2, random.normal(size=(4, 4)) * random.choice([0.3, 1, 3])
-        assert both_challenges(oracle.attention(X, W, W, W)[1]) == (False, False)
 
 
 TABLE = as_table(chapter.sentence.words, chapter.sentence.X)
@@ -216,7 +195,7 @@ def test_the_table_reads_its_own_writing():
 def test_parameters_are_counted():
     counter = ParameterCounter(d_model=4, d_k=3, d_v=3)
     assert counter.total == 36
-    fields = find(counter.widget, ipywidgets.BoundedIntText)
+    fields = find(counter.widget, ipywidgets.IntText)
     for field, value in zip(fields, (512, 64, 32, 8), strict=True):
         field.value = value
     total = sum(512 for _ in range(8) for width in (64, 64, 32) for _ in range(width))

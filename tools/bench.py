@@ -267,7 +267,7 @@ from qkvlib.chapter import Example
 s, found, random = chapter.sentence, {}, np.random.default_rng(0)
 async def grow(n):  # in an event loop, as in a kernel: what can wait until the slider rests waits
     words = [f"w{i}" for i in range(n)]
-    example = Example("", "", words, s.X if n == 4 else random.normal(size=(n, 4)), s.W_Q, s.W_K, s.W_V)
+    example = Example(words, s.X if n == 4 else random.normal(size=(n, 4)), s.W_Q, s.W_K, s.W_V)
     panel = AttentionPanel(example, show=("W_Q", "W_K", "scores", "weights"))
     panel.picture.widget.children[4].value = "screen 1 0"  # as a page says when it opens
     slider = panel._sliders["W_Q"]._sliders[0]
