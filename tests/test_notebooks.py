@@ -2,12 +2,14 @@
 
 import ast
 import base64
+import functools
 import io
 import itertools
 import os
 import re
 import subprocess
 import sys
+from itertools import islice
 from types import SimpleNamespace
 
 import nbformat
@@ -19,8 +21,10 @@ from conftest import ROOT, load_tool
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from qkvlib import AttentionPanel, chapter, heatmap, tasks
+from qkvlib import AttentionPanel, attention, chapter, grammar, heatmap, tasks
 from qkvlib.exercises import BEGIN, END, STUB
+from qkvlib.gradients import numeric_gradient
+from qkvlib.training import class_loss, small_random, train
 
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
 NAMES = [path.name for path in NOTEBOOKS]
@@ -71,15 +75,59 @@ def prose(notebook):
     return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
+@functools.cache
 def known():
-    """What marks in prose may speak of, computed by loops."""
+    """What marks in prose may speak of, computed by loops; what was learned, by training anew."""
     s, t, same = chapter.sentence, chapter.three_words, np.eye(4)
     _, weights, output = map(np.array, oracle.attention(s.X, s.W_Q, s.W_K, s.W_V))
     parameters = sum(W.size for W in (s.W_Q, s.W_K, s.W_V))
+    scores, raw, _ = oracle.attention(t.X, same, same, same)
     return {
         "sentence": SimpleNamespace(X=s.X, W_Q=s.W_Q, weights=weights, output=output, parameters=parameters),
-        "raw": np.array(oracle.attention(t.X, same, same, same)[1]),
+        "raw": np.array(raw),
+        "three": SimpleNamespace(scores=np.array(scores)),
+        "question": question,
+        "down": lambda first: oracle.attention(s.X, [[first, 0, 0, 3]], [[first, 0, 0, 3]], s.W_V)[1][3][3],
+        "saturated": {times: np.linalg.norm(numeric_gradient(wrong_word, times * s.W_Q)) for times in (1, 3, 10, 30)},
+        "language": language(),
     }
+
+
+def question(degrees, length):
+    """The weight of "money" in 20.1, where the question points there and is so long."""
+    angles, lengths = np.radians([degrees, 75, -20, 170]), [length, 1.6, 1.4, 1.0]
+    vectors = [[size * np.cos(angle), size * np.sin(angle)] for size, angle in zip(lengths, angles, strict=True)]
+    return oracle.attention(vectors[:1], np.eye(2), np.eye(2), np.eye(2), context=vectors[1:])[1][0][0]
+
+
+def wrong_word(W_Q):
+    """The loss of exercise 5, from scores, for a weight may be too small to be told from 0."""
+    s = chapter.sentence
+    scores = np.array(oracle.attention(s.X, W_Q, s.W_K, s.W_V)[0][2])
+    return scores.max() + np.log(np.exp(scores - scores.max()).sum()) - scores[3]
+
+
+def language():
+    """What 20.5b says of its made-up language: shares of the held-out sentences, in percent."""
+    learned, held_out = grammar.split(seed=0)
+    words = {"context": learned.context, "keep": learned.keep}
+
+    def after(seed, *names):
+        start = small_random(seed, (4, 15), (4, 15), (3, 15))
+        steps = train(learned.X, *start, class_loss(learned.classes), learn=names, rate=0.1, **words)
+        return next(islice(steps, 100, None))[3:6]
+
+    def of(W_Q, W_K, W_V):
+        made = attention(held_out.X, W_Q, W_K, W_V, context=held_out.context, keep=held_out.keep)
+        return made, 100 * np.mean(made.output.argmax(axis=1) == held_out.classes)
+
+    looks, trained = [of(*after(seed, "W_Q", "W_K")) for seed in range(8)], after(1, "W_Q", "W_K", "W_V")
+    found = looks[1][0].weights.argmax(axis=1) == held_out.keep.argmax(axis=1)
+    without_word = trained[1] * (np.arange(15) >= len(grammar.WORDS))
+    shares = [share for _, share in looks]
+    return SimpleNamespace(found=100 * found.mean(), worst=min(shares), best=max(shares), looks=shares[1],
+                           values=of(*after(1, "W_V"))[1], all=of(*trained)[1],
+                           by_place=of(trained[0], without_word, trained[2])[1])  # fmt: skip
 
 
 def wrong_numbers(notebook):
