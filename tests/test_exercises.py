@@ -814,3 +814,4 @@ def test_help_is_plain_words_and_code():
     for text in texts:
         assert not exercises.re.search(r"^[#>|*-]|\*\*|\$|\]\(|```", text, exercises.re.MULTILINE)
         assert text.count("`") % 2 == 0
+        assert "!--" not in exercises._written(text)

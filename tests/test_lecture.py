@@ -160,8 +160,19 @@ def test_what_does_not_fit_is_named():
         Talk(PANELS, [Scene("a", "b", "x")])
     with pytest.raises(ValueError, match=r"scenes: .* got none"):
         Talk(PANELS, [])
-    with pytest.raises(ValueError, match=r"state: expected some of W_Q row 1 column 1, .* got W_X"):
-        Talk(PANELS, [Scene("a", "b", "sentence", {"W_X": 1.0})], remember=False)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_scene_that_cannot_begin_says_so_and_shows_its_panel(at):
+    scenes = [Scene("a", "b", "sentence"), Scene("a", "b", "sentence")]
+    scenes[at] = Scene("a", "b", "sentence", {"W_X": 1.0})
+    talk = Talk(PANELS, scenes, remember=False)
+    talk.go(at)
+    assert "cannot begin as it says: state: expected some of W_Q row 1 column 1," in talk._text.value
+    assert "got W_X" in talk._text.value
+    np.testing.assert_allclose(weights_shown(talk), weights_of(s.W_Q, s.W_K), atol=0.00501)
+    talk.go(1 - at)
+    assert not talk._text.value
 
 
 def test_between_two_states_the_matrices_move_smoothly_for_half_a_second(talk, monkeypatch):
