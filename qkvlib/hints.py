@@ -36,7 +36,7 @@ HINTS = {
         "A weight is one exponential divided by the sum of its row. Write down what it means that it is more than 0.5, "
         "and multiply by the sum.",
         "More than half: the word's own exponential is larger than those of all the others together. For the matrices: "
-        'the last number is largest in "down", and next to it in "cat"; a query and a key that both look at that number '
-        "alone would do.",
+        'the last number is largest in "down", and next to it in "cat"; a query and a key that both look at it alone '
+        "would do.",
     ),
 }

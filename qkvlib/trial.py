@@ -1,30 +1,44 @@
 """Run a learner's function so that nothing it does can harm the notebook, and tell in words what went wrong."""
 
 import contextlib
+import contextvars
 import copy
 import ctypes
 import inspect
 import io
+import random
 import re
 import sys
 import threading
 import traceback
+import types
 import warnings
 from time import monotonic
 from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 
 LIMIT = 5.0  # seconds for one call
 _CELL = re.compile("ipykernel_|^<ipython-input-")  # in the name that a kernel gives to a cell's code
 _ENDING = ("exit", "quit")  # in a notebook these end the kernel
+_LIBRARIES = ("numpy", "matplotlib", "math", "builtins", "qkvlib")  # what is replaced in them is put back
+_LATER = {
+    types.CoroutineType: "a coroutine, which has not run yet: begin the function with def, not with async def",
+    types.AsyncGeneratorType: "an asynchronous generator, which has not run yet: write def and return, not async def "
+    "and yield",
+    types.GeneratorType: "a generator, which has not computed anything yet: write return in place of yield, and square "
+    "brackets around a for",
+    **{kind: f"a {kind.__name__}, which has not computed anything yet: list({kind.__name__}(…)) makes a list of it"
+       for kind in (map, filter, zip)},
+}  # fmt: skip
 
 
 class Trial(NamedTuple):
     """What a call came to.
 
     value: what it returned; None where it did not return. trouble: why it counts as failed, in words, or "".
-    error: what it raised, or None. remarks: what else it did: printed, changed variables of the notebook.
+    error: what it raised, or None. remarks: what else it did: printed, changed the notebook's variables or a library.
     """
 
     value: object
@@ -36,8 +50,8 @@ class Trial(NamedTuple):
 def call(function, *arguments):
     """Call a function with copies of the arguments, for at most LIMIT seconds, and return a `Trial`.
 
-    What it prints is counted and not shown, variables of the notebook that it changes are put back, and
-    exit() ends the call alone.
+    What it prints is counted and not shown; variables of the notebook, functions of libraries and settings of numpy
+    and matplotlib that it changes are put back; and exit() ends the call alone.
 
     >>> call(lambda x: x + 1, 1).value
     2
@@ -48,21 +62,22 @@ def call(function, *arguments):
 
     def work():
         try:
-            with np.errstate(all="ignore"):
-                found["value"] = function(*given)
+            found["value"] = function(*given)
         except BaseException as error:  # SystemExit and what stops it, too
             found["error"] = error
 
     with (
         _variables_kept(function) as changed,
+        _libraries_kept() as (replaced, space),
         warnings.catch_warnings(action="ignore"),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
     ):
-        late, alive = (_watched if sys.platform == "emscripten" else _threaded)(work)
+        late, alive = (_watched if sys.platform == "emscripten" else _threaded)(lambda: space.run(work))
     error = None if late else found.get("error")
-    trouble = _trouble(late, alive, error) or _altered(arguments, given)
-    return Trial(None if error or late else found["value"], trouble, error, [*printed.remarks(), *changed])
+    value = None if error or late else found["value"]
+    trouble = _trouble(late, alive, error) or _altered(arguments, given) or _not_computed(value)
+    return Trial(value, trouble, error, [*printed.remarks(), *changed, *replaced])
 
 
 def _threaded(work):
@@ -131,6 +146,15 @@ def _altered(arguments, given):
     return f"it changes the array it was given (argument {changed[0]}); whoever calls it still needs the old numbers"
 
 
+def _not_computed(value):
+    """What is wrong with a result that holds work instead of numbers, or ""."""
+    later = [part for part in (value if isinstance(value, tuple | list) else [value]) if type(part) in _LATER]
+    for part in later:
+        if isinstance(part, types.CoroutineType):
+            part.close()  # else Python warns that nobody waited for it
+    return f"it returns {_LATER[type(later[0])]}" if later else ""
+
+
 def same(a, b):
     """Whether two arguments (arrays, numbers, tuples of them) are equal, NaN to NaN too.
 
@@ -195,6 +219,66 @@ def _variables_kept(function):
             _refill(before[name], copies[name])
         if names := ", ".join(sorted((changed | inside) - set(_ENDING))):
             said.append(f"It changes variables of the notebook ({names}); they have been put back.")
+
+
+@contextlib.contextmanager
+def _libraries_kept():
+    """Put functions and settings of libraries back; yields a list that will name the changed ones, and a context.
+
+    What runs in that context has numpy's warnings off; most of numpy's settings belong to a context, and end with it.
+    """
+    said, context = [], contextvars.copy_context()
+    context.run(np.seterr, all="ignore")
+    before, settings, inside = _public(), _settings(), context.run(_numpy_settings)
+    printing = np.get_printoptions()
+    with mpl.rc_context():
+        try:
+            yield said, context
+        finally:
+            replaced = _put_back(before)
+            changed = _differing(settings, _settings())
+            with contextlib.suppress(RuntimeError):  # what cannot be stopped is still in there
+                changed += _differing(inside, context.run(_numpy_settings))
+            np.random.set_state(settings["np.random's state"])
+            random.setstate(settings["random's state"])
+            np.set_printoptions(**printing)  # which numpy before 2.2 keeps for everybody
+    if names := ", ".join([*sorted(replaced), *changed]):
+        said.append(f"It changes libraries or their settings ({names}); they have been put back.")
+
+
+def _settings():
+    kind, numbers, *rest = np.random.get_state()
+    return {"np.random's state": (kind, numbers.tolist(), *rest), "random's state": random.getstate(),
+            "matplotlib's rcParams": dict(mpl.rcParams)}  # fmt: skip
+
+
+def _numpy_settings():
+    return {"np.seterr": np.geterr(), "np.set_printoptions": np.get_printoptions()}
+
+
+def _differing(before, after):
+    return [name for name, value in after.items() if value != before[name]]
+
+
+def _public():
+    """What the modules of the libraries hold under public names, by module."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _LIBRARIES]
+    return {module: {name: value for name, value in vars(module).items() if name[0] != "_"} for module in modules}
+
+
+def _put_back(before):
+    """Give modules what they held; returns the names of what was changed. Submodules imported meanwhile stay."""
+    changed = []
+    for module, held in before.items():
+        space = vars(module)
+        new = [name for name, value in space.items()
+               if name[0] != "_" and name not in held and not isinstance(value, types.ModuleType)]  # fmt: skip
+        other = [name for name, value in held.items() if space.get(name, ...) is not value]
+        for name in new:
+            del space[name]
+        space.update({name: held[name] for name in other})
+        changed += [f"{module.__name__}.{name}" for name in (*new, *other)]
+    return changed
 
 
 def _content(value):

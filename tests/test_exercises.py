@@ -1,11 +1,14 @@
 """Every exercise against wrong answers, each of which must hear its own name, and right ones of any form."""
 
+import gc
 import json
 import math
+import random
 import shutil
 import sys
 import time
 
+import matplotlib as mpl
 import nbformat
 import numpy as np
 import oracle
@@ -634,6 +637,76 @@ def test_variables_of_the_notebook_are_put_back():
     assert "changes variables of the notebook (ARRAY, GLOBAL, NAMES, NEW, np_); they have been put back" in repr(report)
     assert globals() == before
     assert (GLOBAL, ARRAY.tolist(), NAMES) == (1, [0, 1, 2], ["a"])
+
+
+def changes_libraries(X, W_Q, W_K, W_V):
+    weights, output = by_loops(X, X, W_Q, W_K, W_V)
+    np.exp, np.own = np.sin, 1
+    del np.linalg.norm
+    math.pi, tasks.attention = 3, None
+    np.random.seed(1)
+    random.seed(1)
+    np.seterr(all="raise")
+    np.set_printoptions(precision=2)
+    mpl.rcParams["lines.linewidth"] = 9
+    return weights, output
+
+
+def libraries():
+    functions = np.exp, hasattr(np, "own"), np.linalg.norm, math.pi, tasks.attention
+    settings = np.geterr(), np.get_printoptions(), dict(mpl.rcParams)
+    return *functions, *settings, random.getstate(), [np.array(part).tolist() for part in np.random.get_state()]
+
+
+def test_what_is_changed_in_libraries_is_put_back_and_said():
+    before = libraries()
+    report = tried(1, attention_by_hand=changes_libraries)
+    assert report.passed
+    assert (
+        "It changes libraries or their settings (math.pi, numpy.exp, numpy.linalg.norm, numpy.own, "
+        "qkvlib.tasks.attention, np.random's state, random's state, matplotlib's rcParams, np.seterr, "
+        "np.set_printoptions); they have been put back." in repr(report)
+    )
+    assert libraries() == before
+    assert "libraries" not in repr(tried(1))
+
+
+async def waits(X, W_Q, W_K, W_V):
+    return by_loops(X, X, W_Q, W_K, W_V)
+
+
+def yields(X, W_Q, W_K, W_V):
+    yield from by_loops(X, X, W_Q, W_K, W_V)
+
+
+async def yields_and_waits(X, W_Q, W_K, W_V):
+    yield by_loops(X, X, W_Q, W_K, W_V)
+
+
+async def favourite(q, k):
+    return 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("number", "answers", "says"),
+    [
+        (1, {"attention_by_hand": waits}, "returns a coroutine, which has not run yet: begin the function with def"),
+        (1, {"attention_by_hand": lambda *all: (waits(*all), waits(*all))}, "returns a coroutine"),
+        (1, {"attention_by_hand": yields}, "returns a generator, which has not computed anything yet"),
+        (1, {"attention_by_hand": yields_and_waits}, "returns an asynchronous generator"),
+        (2, {"favourites": favourite}, "returns a coroutine"),
+        (2, {"favourites": lambda q, k: (0 for _ in q)}, "returns a generator"),
+        (2, {"favourites": lambda q, k: map(int, q)}, "anything yet: list(map(…)) makes a list of it"),
+        (4, {"attention_parameters": lambda d, k, v: (n for n in (d, k))}, "returns a generator"),
+        (6, {"mostly_itself": lambda scores, i: filter(None, scores)}, "returns a filter"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_yet_to_be_computed_is_named(number, answers, says, capfd):
+    found = findings(tried(number, **answers))[next(iter(answers))]
+    gc.collect()
+    assert (found.state, says in found.says) == (WRONG, True), found.says
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.skipif(sys.platform == "emscripten", reason="a browser has no thread that could tell in time")
