@@ -12,6 +12,7 @@ from qkvlib import trial
 from qkvlib.plots import Picture, heatmap
 
 UNTRIED, RIGHT, WRONG = "not attempted yet", "right", "wrong"
+_MISFIT = re.compile(r"matmul|aligned|broadcast|mismatch|inhomogeneous|zip\(\)")  # in numpy's and Python's words
 _ADVICE = (
     "Two shapes do not fit. A matrix is stored (d_out, d_in), so a sequence is multiplied by its transpose; and values "
     "come from the same sequence as keys. Print the shapes on the way."
@@ -53,18 +54,23 @@ def function(answer, task):
         return Finding(task.name, UNTRIED)
     if not callable(answer):
         return wrong(task.name, f"expected the function itself, without brackets behind its name, got {_kind(answer)}")
-    asked, values, remarks = _over_cases(answer) if task.cases else answer, [], {}
+    asked, values, remarks, misfit = _over_cases(answer) if task.cases else answer, [], {}, ""
     for arguments in task.probes:
         came = trial.call(asked, *arguments)
         remarks |= dict.fromkeys(came.remarks)
+        if _MISFIT.search(str(came.error)):
+            misfit = misfit or came.trouble
+            values.append(None)
+            continue
         if came.trouble:
-            fits = re.search("matmul|aligned|broadcast|mismatch|inhomogeneous", str(came.error))
-            return wrong(task.name, came.trouble + f". {_ADVICE}" * bool(fits), remarks)
+            return wrong(task.name, came.trouble, remarks)
         if _unfinished(came.value):
             return Finding(task.name, UNTRIED)
         if malformed := _malformed(task, came.value):
             return wrong(task.name, malformed, remarks)
         values.append(_results(task, came.value))
+    if misfit:
+        return wrong(task.name, f"{misfit}. {_known(task, values, range(len(values))) or _ADVICE}", remarks)
     says, comparisons = _compare(task, values)
     if says:
         return wrong(task.name, says, remarks, comparisons)
@@ -116,13 +122,38 @@ def _compare(task, values):
         return "", tuple(comparisons)
     at = next(at for at, found in enumerate(faults[i]) if found)
     shown = tuple(comparison for comparison in comparisons if comparison[0] == task.returns[at])
-    for says, mistake in task.mistakes:
-        made = {i: _results(task, mistake(*task.probes[i])) for i in failing}
-        if all(_alike(values[i][at], made[i][at]) and not _alike(made[i][at], wanted[i][at]) for i in failing):
-            return says, shown
+    if says := _known(task, values, failing) or _known(task, values, failing, at):
+        return says, shown
     if i > 0 and all(map(_alike, values[i], values[0])):
         return "it returns the same whatever it is given. Does it use its arguments?", ()
     return faults[i][at], shown
+
+
+def _known(task, values, tried, at=None):
+    """The words for the mistake that gives these values on the probes tried, or, in one result alone; or "".
+
+    None for a value says that shapes did not fit there; so they must not with the mistake.
+    """
+    for says, mistake in task.mistakes if any(values) else ():
+        made = [_tried(task, mistake, i) for i in tried]
+        if all(map(functools.partial(_same_results, at), [values[i] for i in tried], made)):
+            return says
+    return ""
+
+
+def _tried(task, function, i):
+    """What a function of ours gives on a probe; None where shapes do not fit."""
+    try:
+        return _results(task, function(*task.probes[i]))
+    except ValueError:
+        return None
+
+
+def _same_results(at, got, made):
+    if got is None or made is None:
+        return got is made
+    pairs = list(zip(got, made, strict=True))
+    return all(_alike(*pair) for pair in (pairs if at is None else pairs[at : at + 1]))
 
 
 def fault(name, got, wanted):

@@ -3,6 +3,7 @@
 Inputs are rectangular, asymmetric and unsaturated, so that each mistake gives other numbers than the right answer.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,28 +36,69 @@ def _attend(Q, K, V, axis=1, scale=1.0):
     return weights, (weights if weights.shape[1] == len(V) else weights.T) @ V
 
 
+def _scaled(power, size):
+    return lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, scale=float(size(X, C, q, v)) ** power)
+
+
+_SIZES = {
+    "d_k": lambda X, C, q, v: len(q), "d_model": lambda X, C, q, v: X.shape[1], "d_v": lambda X, C, q, v: len(v),
+    "the number of keys": lambda X, C, q, v: len(C), "the number of queries": lambda X, C, q, v: len(X),
+}  # fmt: skip
+_SCALES = tuple(
+    (f"a scale was added: the scores are {how}{root}{name}, and this chapter leaves that out", _scaled(power, size))
+    for how, root, power in (
+        ("divided by ", "√", -0.5), ("divided by ", "", -1), ("multiplied by ", "√", 0.5), ("multiplied by ", "", 1))
+    for name, size in _SIZES.items()
+)  # fmt: skip
+
+
+def _made_with(*chosen):
+    """Attention with other matrices than W_Q, W_K, W_V in their places: 0, 1, 2 for these, None for none."""
+
+    def attend(X, C, *W):
+        return _attend(*(rows if at is None else rows @ W[at].T for rows, at in zip((X, C, C), chosen, strict=True)))
+
+    return attend
+
+
+def _misused(chosen):
+    """What `_made_with` does, in words."""
+    names, parts = ("W_Q", "W_K", "W_V"), ("queries", "keys", "values")
+    unused = [name for at, name in enumerate(names) if at not in chosen]
+    says = [
+        f"the {part} are {'the rows that came in' if at is None else f'made with {names[at]}'}"
+        for right, (part, at) in enumerate(zip(parts, chosen, strict=True))
+        if at != right
+    ]
+    return f"{', '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used: " * bool(unused) + " and ".join(says)
+
+
+_NAMED = {
+    (0, 1, None): "V is not projected: the output mixes the rows that came in, not their values. Which matrix makes "
+    "values?",
+    (0, 1, 1): "the output mixes the keys. What is retrieved are the values",
+    (1, 0, 2): "Q and K have changed places: W_Q makes queries, W_K makes keys",
+}  # fmt: skip
+_MATRICES = tuple(
+    (_NAMED.get(chosen) or _misused(chosen), _made_with(*chosen))
+    for chosen in itertools.product((0, 1, 2, None), repeat=3) if chosen != (0, 1, 2)
+)  # fmt: skip
 # What is wrong with attention, and attention with that fault; X asks, C (the context) is asked.
 _ATTENTION_MISTAKES = (
     ("the softmax runs down the columns. A query shares itself out among the keys, so each row must sum to 1",
      lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, axis=0)),
     ("all the weights together sum to 1. Each row must, on its own",
      lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, axis=None)),
-    ("a scale was added: the scores are divided by √d_k, and this chapter leaves that out",
-     lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, scale=len(q) ** -0.5)),
     ("the softmax is missing: these weights are still scores",
      lambda X, C, q, k, v: (X @ q.T @ (C @ k.T).T, X @ q.T @ (C @ k.T).T @ (C @ v.T))),
-    ("V is not projected: the output mixes the rows that came in, not their values. Which matrix makes values?",
-     lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C)),
-    ("the output mixes the keys. What is retrieved are the values",
-     lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ k.T)),
-    ("Q and K have changed places: W_Q makes queries, W_K makes keys",
-     lambda X, C, q, k, v: _attend(X @ k.T, C @ q.T, C @ v.T)),
     ("a matrix W is not transposed. It is stored (d_out, d_in), so that a sequence is multiplied by its transpose",
      lambda X, C, q, k, v: _attend(_turned(X, q), _turned(C, k), _turned(C, v))),
     ("rows and columns have changed places: queries are the rows, keys are the columns",
      lambda X, C, q, k, v: tuple(part.T for part in _attend(X @ q.T, C @ k.T, C @ v.T))),
     ("the two results have changed places: weights first, then the output",
      lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T)[::-1]),
+    *_SCALES,
+    *_MATRICES,
 )  # fmt: skip
 
 
@@ -71,7 +113,8 @@ _HAND = Task(
     "attention_by_hand", ("weights", "output"),
     lambda X, W_Q, W_K, W_V: attention(X, W_Q, W_K, W_V)[-2:],
     (_random(11, (5, 4), (3, 4), (3, 4), (2, 4)), _random(12, (3, 4), (4, 4), (4, 4), (4, 4))),
-    tuple((says, lambda X, q, k, v, wrong=wrong: wrong(X, X, q, k, v)) for says, wrong in _ATTENTION_MISTAKES),
+    tuple((says, lambda X, q, k, v, wrong=wrong: wrong(X, X, q, k, v)) for says, wrong in _ATTENTION_MISTAKES
+          if "queries, and this chapter" not in says),  # here there are as many as keys
 )  # fmt: skip
 
 

@@ -248,8 +248,10 @@ def _libraries_kept():
 
 def _settings():
     kind, numbers, *rest = np.random.get_state()
+    drawing = dict.copy(mpl.rcParams)  # as it is; read one by one, the backend is chosen at once
+    del drawing["backend"]  # matplotlib chooses it at the first figure
     return {"np.random's state": (kind, numbers.tolist(), *rest), "random's state": random.getstate(),
-            "matplotlib's rcParams": dict(mpl.rcParams)}  # fmt: skip
+            "matplotlib's rcParams": drawing}  # fmt: skip
 
 
 def _numpy_settings():
@@ -262,7 +264,8 @@ def _differing(before, after):
 
 def _public():
     """What the modules of the libraries hold under public names, by module."""
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _LIBRARIES]
+    modules = [module for name, module in list(sys.modules.items())
+               if name.partition(".")[0] in _LIBRARIES and name != "matplotlib.backends"]  # fmt: skip
     return {module: {name: value for name, value in vars(module).items() if name[0] != "_"} for module in modules}
 
 

@@ -319,7 +319,7 @@ def test_both_themes_are_readable(lesson, theme):
 
 
 def test_a_prediction_by_keyboard(lesson):
-    question = lesson.page.locator(".qkv-panel:has(input[type=radio])")
+    question = lesson.page.locator(".qkv-panel", has_text="With the chosen W_Q and W_K").last
     question.evaluate("element => element.scrollIntoView()")
     assert "0.751" not in question.inner_text()
     question.get_by_role("radiogroup", name="With the chosen W_Q and W_K").get_by_role("radio").first.focus()

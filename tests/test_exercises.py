@@ -5,6 +5,7 @@ import json
 import math
 import random
 import shutil
+import subprocess
 import sys
 import time
 
@@ -15,7 +16,7 @@ import oracle
 import pytest
 from conftest import ROOT
 
-from qkvlib import chapter, check, exercises, explain, hint, progress, reveal, tasks, trial
+from qkvlib import chapter, check, exercises, explain, hint, judge, progress, reveal, tasks, trial
 from qkvlib.judge import RIGHT, UNTRIED, WRONG, Task
 from qkvlib.tasks import EXERCISES
 
@@ -512,17 +513,64 @@ def test_solutions_pass_twice_and_dots_are_not_attempted(number):
     assert not untried.passed
 
 
-@pytest.mark.parametrize("number", EXERCISES)
-def test_every_listed_mistake_is_heard_by_its_name(number):
+TASKS = (tasks._HAND, tasks._FAVOURITES, tasks._CROSS, tasks._ATTENTION_COUNT, tasks._DENSE_COUNT, tasks._MOSTLY,
+         *tasks._STEPS)  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_every_listed_mistake_is_heard_by_its_name(task):
     """Each mistake gives other numbers than the right answer and than the mistakes listed before it."""
-    named = {"attention_by_hand": tasks._HAND, "favourites": tasks._FAVOURITES, "cross_attention": tasks._CROSS,
-             "attention_parameters": tasks._ATTENTION_COUNT, "dense_parameters": tasks._DENSE_COUNT,
-             "mostly_itself": tasks._MOSTLY} | {step.name: step for step in tasks._STEPS}  # fmt: skip
-    for name in EXERCISES[number].answers:
-        if name in named:
-            for says, wrong in named[name].mistakes:
-                answer = wrong.__wrapped__ if named[name].cases else wrong
-                assert says in findings(tried(number, **{name: answer}))[name].says, says
+    for says, wrong in task.mistakes:
+        assert says in judge.function(wrong.__wrapped__ if task.cases else wrong, task).says, says
+
+
+def chosen(ways, scale=None):
+    """Attention written by a learner who made queries, keys and values in these ways, and scaled the scores."""
+
+    def attention(X, C, q, k, v):
+        W = {"q": q, "k": k, "v": v, "-": np.eye(X.shape[1])}
+        Q, K, V = (np.einsum("nd,kd->nk", rows, W[way]) for rows, way in zip((X, C, C), ways, strict=True))
+        scores = np.array([[sum(a * b for a, b in zip(x, y, strict=True)) for y in K] for x in Q])
+        weights = rows_softmax(scores if scale is None else scale(scores, X, C, q, v))
+        return weights, weights @ V
+
+    return attention
+
+
+MISUSED = {
+    "-kv": "W_Q is not used: the queries are the rows that came in",
+    "q-v": "W_K is not used: the keys are the rows that came in",
+    "qk-": "V is not projected",
+    "--v": "W_Q, W_K are not used: the queries are the rows that came in and the keys are the rows that came in",
+    "-k-": "W_Q, W_V are not used", "q--": "W_K, W_V are not used", "---": "W_Q, W_K, W_V are not used",
+    "qqv": "W_K is not used: the keys are made with W_Q", "kkv": "W_Q is not used: the queries are made with W_K",
+    "qkq": "W_V is not used: the values are made with W_Q", "vkv": "W_Q is not used: the queries are made with W_V",
+    "qqq": "W_K, W_V are not used", "kkk": "W_Q, W_V are not used", "vvv": "W_Q, W_K are not used",
+    "kqv": "Q and K have changed places", "qvk": "the keys are made with W_V and the values are made with W_K",
+}  # fmt: skip
+SCALED = {
+    "divided by √d_k,": lambda s, X, C, q, v: s / len(q) ** 0.5, "divided by d_k,": lambda s, X, C, q, v: s / len(q),
+    "divided by √d_model,": lambda s, X, *_: s / math.sqrt(X.shape[1]),
+    "divided by d_model,": lambda s, X, *_: s / len(X[0]),
+    "divided by √d_v,": lambda s, X, C, q, v: s / np.sqrt(len(v)), "divided by d_v,": lambda s, X, C, q, v: s / len(v),
+    "divided by √the number of keys,": lambda s, *_: s / s.shape[1] ** 0.5,
+    "divided by the number of keys,": lambda s, *_: s / s.shape[1],
+    "multiplied by √d_k,": lambda s, X, C, q, v: s * len(q) ** 0.5,
+    "multiplied by d_k,": lambda s, X, C, q, v: s * len(q),
+    "multiplied by √d_model,": lambda s, X, *_: s * X.shape[1] ** 0.5,
+    "multiplied by d_model,": lambda s, X, *_: s * X.shape[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [(chosen(ways), says) for ways, says in MISUSED.items()]
+    + [(chosen("qkv", scale), says) for says, scale in SCALED.items()],
+    ids=[*MISUSED, *SCALED],
+)
+def test_every_scale_and_every_matrix_left_unused_is_named(wrong, says):
+    assert says in judge.function(lambda X, *W: wrong(X, X, *W), tasks._HAND).says
+    assert says in judge.function(wrong, tasks._CROSS).says
 
 
 def test_no_message_has_a_line_of_the_solution():
@@ -669,6 +717,20 @@ def test_what_is_changed_in_libraries_is_put_back_and_said():
     )
     assert libraries() == before
     assert "libraries" not in repr(tried(1))
+
+
+DRAWS = """
+import matplotlib.pyplot as plt
+from qkvlib import trial
+print(trial.call(lambda: 1).remarks, trial.call(lambda: plt.close(plt.figure())).remarks)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "emscripten", reason="a browser starts no other Python")
+def test_a_first_picture_is_no_change_of_a_library():
+    """In a new Python, where matplotlib has not yet chosen what draws."""
+    done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"
 
 
 async def waits(X, W_Q, W_K, W_V):

@@ -207,7 +207,7 @@ def test_blank_notes_and_sliders_come_and_go_and_nothing_jumps(stage):
     assert picture.bounding_box() == before
     stage.press("n")
     stage.press("a")
-    stage.talk.get_by_text("Nobody told it").wait_for()
+    stage.talk.get_by_text("chosen by hand so that it does").wait_for()
     assert picture.bounding_box() == before
     stage.press("s")
     stage.talk.locator(".qkv-controls").wait_for(state="hidden")
