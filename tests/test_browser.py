@@ -421,7 +421,7 @@ print("no longer busy")
 """
 
 
-def test_while_a_cell_builds_figures_no_picture_of_500_is_blank_torn_or_mixed(lab, browser):
+def test_while_a_cell_builds_figures_no_picture_of_200_is_blank_torn_or_mixed(lab, browser):
     setup = "from qkvlib import AttentionPanel, chapter\nAttentionPanel(chapter.sentence)"
     write(lab, "busy.ipynb", "%matplotlib inline\n" + setup, BUSY)
     opened = Page(lab, browser, "busy.ipynb")
@@ -434,7 +434,7 @@ def test_while_a_cell_builds_figures_no_picture_of_500_is_blank_torn_or_mixed(la
     opened.show()
     opened.handle("W_Q row 1 column 1").focus()
     presses, began = 0, time.monotonic()
-    while opened.page.evaluate("seen.length") < 500 and time.monotonic() < began + 400:
+    while opened.page.evaluate("seen.length") < 200 and time.monotonic() < began + 400:
         opened.page.keyboard.press("ArrowRight" if presses % 400 < 200 else "ArrowLeft")
         opened.page.wait_for_timeout(20)
         presses += 1
@@ -452,8 +452,8 @@ def test_while_a_cell_builds_figures_no_picture_of_500_is_blank_torn_or_mixed(la
         expected.add(hashlib.sha256(pixels.tobytes()).hexdigest())
     seen = opened.page.evaluate("seen")
     print(f"{len(seen)} pictures seen, {len(set(seen))} different, in {presses} presses")
-    assert len(seen) >= 500
-    assert len(set(seen)) > 50
+    assert len(seen) >= 200
+    assert len(set(seen)) > 30
     assert set(seen) <= expected
     opened.page.close()
 

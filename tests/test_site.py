@@ -221,9 +221,10 @@ def test_every_notebook_prints_in_the_browser_what_is_committed(kernels, name):
 
 UNIT = ["maths", "chapter", "plots", "gradients", "training", "panels", "sections"]
 UNIT += ["exercises", "learning", "lecture", "live"]
-# The first takes minutes; the handout is made where the course is installed.
+# The first two take minutes; the handout is made where the course is installed.
 ELSEWHERE = [
-    "live.py::test_ten_thousand_redraws_leave_nothing_behind",
+    "live.py::test_the_patches_make_the_picture[150]",
+    "live.py::test_four_thousand_redraws_leave_nothing_behind",
     "lecture.py::test_the_ready_talk_reaches_every_scene_and_takes_45_minutes",
     "lecture.py::test_the_handout_has_everything_and_asks_for_nothing",
 ]
@@ -299,10 +300,31 @@ def test_it_opens_on_20_1_says_what_happens_and_runs(offline, visitor):
 
 @pytest.fixture(scope="module")
 def lesson(offline):
-    """20.4 with all cells run, for tests one after the other."""
+    """20.4, come to by a bad link and with all cells run, for tests one after the other."""
     context = offline.context()
-    yield Course(offline, context, f"notebooks/{LESSON}").run_all()
+    yield Course(offline, context, f"notebooks/{LESSON}", fragment="#cell=lab&W_Q=[[1,2]]").run_all()
     context.close()
+
+
+def test_a_bad_link_is_told_and_a_good_one_brings_a_panel_back(opened, lesson):
+    course = lesson
+    said = panel_of(course).get_by_role("alert")
+    expect(said).to_have_text("The link could not be followed: W_Q: expected 3 rows of 4 numbers, got [[1, 2]]. "
+                              "The panel is as it was.")  # fmt: skip
+    np.testing.assert_allclose(weights(course), oracles(), atol=1e-9)
+    panel_of(course).get_by_role("slider", name="W_Q row 2 column 1", exact=True).press("PageUp")
+    panel_of(course).get_by_role("button", name="Link to this state").click()
+    panel_of(course).get_by_text("The address of this page now leads here").wait_for()
+    fragment = course.page.url[course.page.url.index("#") :]
+    assert fragment.startswith("#cell=lab&W_Q=[[-0.54,0.23,1.14,0.16],[1.06,")
+    panel_of(course).get_by_role("button", name="Chapter", exact=True).click()  # for the tests to come
+
+    course = opened(LESSON, fragment=fragment.replace("query=0", "query=2")).run_all()
+    panel_of(course).get_by_text("As the link has it.").wait_for()
+    W_Q = chapter.sentence.W_Q.copy()
+    W_Q[1, 0] += 0.05
+    np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
+    expect(panel_of(course).get_by_label("query", exact=True)).to_have_value("3 sat")
 
 
 def test_300_slider_moves_lose_no_final_value(lesson):
@@ -365,27 +387,6 @@ def test_edits_survive_a_reload_and_the_original_comes_back(opened, tmp_path):
     page.reload()
     page.locator(".jp-CodeCell .cm-content").first.wait_for()
     assert page.get_by_text(mine).count() == 0
-
-
-def test_a_bad_link_is_told_and_a_good_one_brings_a_panel_back(opened):
-    course = opened(LESSON, fragment="#cell=lab&W_Q=[[1,2]]").run_all()
-    said = panel_of(course).get_by_role("alert")
-    expect(said).to_have_text("The link could not be followed: W_Q: expected 3 rows of 4 numbers, got [[1, 2]]. "
-                              "The panel is as it was.")  # fmt: skip
-    np.testing.assert_allclose(weights(course), oracles(), atol=1e-9)
-    panel_of(course).get_by_role("slider", name="W_Q row 2 column 1", exact=True).press("PageUp")
-    panel_of(course).get_by_role("button", name="Link to this state").click()
-    panel_of(course).get_by_text("The address of this page now leads here").wait_for()
-    fragment = course.page.url[course.page.url.index("#") :]
-    assert fragment.startswith("#cell=lab&W_Q=[[-0.54,0.23,1.14,0.16],[1.06,")
-    course.page.close()
-
-    course = opened(LESSON, fragment=fragment.replace("query=0", "query=2")).run_all()
-    panel_of(course).get_by_text("As the link has it.").wait_for()
-    W_Q = chapter.sentence.W_Q.copy()
-    W_Q[1, 0] += 0.05
-    np.testing.assert_allclose(weights(course), oracles(W_Q), atol=1e-9)
-    expect(panel_of(course).get_by_label("query", exact=True)).to_have_value("3 sat")
 
 
 LOOP = """def cross_attention(*a):

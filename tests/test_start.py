@@ -28,11 +28,16 @@ def home(tmp_path):
 
 
 @contextlib.contextmanager
-def typed(command, home, log, **options):
-    """Type a command, as in a terminal of its own; gives the process and all that it has started when asked."""
+def typed(command, home, log):
+    """Type a command, as in a terminal of its own; gives the process, of which `started` tells what it has started."""
+
+    def heard():  # also where the tests themselves run under nohup, or behind others
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
     with log.open("w") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=home, stdout=out, stderr=out,
-                                   start_new_session=True, **options)  # fmt: skip
+                                   start_new_session=True, preexec_fn=heard)  # fmt: skip
     try:
         yield process
     finally:
@@ -117,7 +122,7 @@ def test_however_make_lecture_ends_nothing_of_it_stays(home, tmp_path, end):
             answer.read(1)  # then there is a kernel, which works on the rest
             running = eventually(lambda: (found := started(lecture)) and any(map(_is_kernel, found)) and found)
             end(lecture)
-            _, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=90)
+            _, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=30)
         for each in alive:
             each.kill()
         assert alive == []
