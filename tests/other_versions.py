@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = ["-m", "pytest", "-q", "-m", "not browser", "--numprocesses=2", "--dist=loadfile", "--disable-warnings"]
 # What takes long, and no library's version decides.
 RUN += ["--deselect=tests/test_live.py::test_four_thousand_redraws_leave_nothing_behind"]
-RUN += [f"--ignore=tests/test_{name}.py" for name in ("notebooks", "setup")]
+RUN += [f"--ignore=tests/test_{name}.py" for name in ("notebooks", "play", "setup")]
 
 
 def lowest():
