@@ -113,7 +113,7 @@ class Offline:
     """Chromium with the site, in a network of their own where the system allows one."""
 
     def __init__(self, folder, wrapper):
-        self.port, self.left = free_port(), []
+        self.folder, self.port, self.left = folder, free_port(), []
         command = [*ALONE, sys.executable, ROOT / "tests" / "offline.py", folder, self.port, chromium()]
         wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n')
         wrapper.chmod(0o755)
@@ -369,7 +369,7 @@ def test_a_cell_that_never_ends_is_said_and_can_be_left(lesson):
     assert lesson.run("print(1 + 1)") == ["2\n"]
 
 
-def test_edits_survive_a_reload_and_the_original_comes_back(opened, tmp_path):
+def test_edits_survive_a_reload_and_a_newer_version_and_the_original_comes_back(opened, offline, tmp_path):
     page, mine = opened("20_9_exercises.ipynb").page, "# my own line"
     page.locator(".jp-CodeCell .cm-content").first.click()
     page.keyboard.press("Control+End")
@@ -381,6 +381,29 @@ def test_edits_survive_a_reload_and_the_original_comes_back(opened, tmp_path):
         page.get_by_role("button", name="Download").click()
     download.value.save_as(tmp_path / "mine.ipynb")
     assert mine in nbformat.read(tmp_path / "mine.ipynb", 4).cells[1].source
+    assert page.get_by_text("has changed on the site").count() == 0
+
+    path, newer = next(offline.folder.glob("course/files/notebooks/20_9_*")), "a newer first line"
+    original = path.read_text("utf-8")
+    path.write_text(original.replace("# 20.9 Exercises", f"# {newer}"), "utf-8")
+    page.reload()
+    page.get_by_text("has changed on the site since you edited it. Yours is kept as it is.").wait_for()
+    for line in ("", "# in the newer one"):  # and once more: what was edited there is there
+        with page.context.expect_page() as opening:
+            page.get_by_role("button", name="Open the newer version beside it").click()
+        beside = opening.value
+        beside.get_by_role("heading", name=newer).wait_for()
+        assert beside.get_by_text(mine).count() == 0
+        if line:
+            beside.get_by_text("# in the newer one").first.wait_for()
+            assert not beside.get_by_role("button", name="Original again").is_visible()
+        beside.locator(".jp-CodeCell .cm-content").first.click()
+        beside.keyboard.press("Control+End")
+        beside.keyboard.insert_text("\n# in the newer one")
+        beside.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
+        beside.close()
+    assert page.get_by_text(mine).count() > 0
+    path.write_text(original, "utf-8")
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Original again").click()
     page.get_by_text(mine).first.wait_for(state="detached")
