@@ -36,20 +36,23 @@ def _attend(Q, K, V, axis=1, scale=1.0):
     return weights, (weights if weights.shape[1] == len(V) else weights.T) @ V
 
 
-def _scaled(power, size):
-    return lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, scale=float(size(X, C, q, v)) ** power)
-
-
 _SIZES = {
     "d_k": lambda X, C, q, v: len(q), "d_model": lambda X, C, q, v: X.shape[1], "d_v": lambda X, C, q, v: len(v),
     "the number of keys": lambda X, C, q, v: len(C), "the number of queries": lambda X, C, q, v: len(X),
 }  # fmt: skip
-_SCALES = tuple(
-    (f"a scale was added: the scores are {how}{root}{name}, and this chapter leaves that out", _scaled(power, size))
-    for how, root, power in (
-        ("divided by ", "√", -0.5), ("divided by ", "", -1), ("multiplied by ", "√", 0.5), ("multiplied by ", "", 1))
-    for name, size in _SIZES.items()
-)  # fmt: skip
+_POWERS = {"divided by √": -0.5, "divided by ": -1, "multiplied by √": 0.5, "multiplied by ": 1}
+
+
+def _scales(*names):
+    return tuple(
+        (f"a scale was added: the scores are {how}{name}, and this chapter leaves that out",
+         _scaled(_SIZES[name], power))
+        for how, power in _POWERS.items() for name in names
+    )  # fmt: skip
+
+
+def _scaled(size, power):
+    return lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T, scale=float(size(X, C, q, v)) ** power)
 
 
 def _made_with(*chosen):
@@ -97,7 +100,7 @@ _ATTENTION_MISTAKES = (
      lambda X, C, q, k, v: tuple(part.T for part in _attend(X @ q.T, C @ k.T, C @ v.T))),
     ("the two results have changed places: weights first, then the output",
      lambda X, C, q, k, v: _attend(X @ q.T, C @ k.T, C @ v.T)[::-1]),
-    *_SCALES,
+    *_scales("d_k", "d_model", "d_v", "the number of keys"),
     *_MATRICES,
 )  # fmt: skip
 
@@ -113,8 +116,7 @@ _HAND = Task(
     "attention_by_hand", ("weights", "output"),
     lambda X, W_Q, W_K, W_V: attention(X, W_Q, W_K, W_V)[-2:],
     (_random(11, (5, 4), (3, 4), (3, 4), (2, 4)), _random(12, (3, 4), (4, 4), (4, 4), (4, 4))),
-    tuple((says, lambda X, q, k, v, wrong=wrong: wrong(X, X, q, k, v)) for says, wrong in _ATTENTION_MISTAKES
-          if "queries, and this chapter" not in says),  # here there are as many as keys
+    tuple((says, lambda X, q, k, v, wrong=wrong: wrong(X, X, q, k, v)) for says, wrong in _ATTENTION_MISTAKES),
 )  # fmt: skip
 
 
@@ -190,6 +192,7 @@ _CROSS = Task(
         ("decoder and encoder have changed places: the decoder asks, the encoder is asked",
          lambda D, E, q, k, v: _attend(E @ q.T, D @ k.T, D @ v.T)),
         *_ATTENTION_MISTAKES,
+        *_scales("the number of queries"),  # of one sequence there are as many as keys
     ),
 )  # fmt: skip
 

@@ -221,7 +221,7 @@ def test_every_notebook_prints_in_the_browser_what_is_committed(kernels, name):
 
 UNIT = ["maths", "chapter", "plots", "gradients", "training", "panels", "sections"]
 UNIT += ["exercises", "learning", "lecture", "live"]
-# The first two take minutes; the handout is made where the course is installed.
+# The first two take long; the handout is made where the course is installed.
 ELSEWHERE = [
     "live.py::test_the_patches_make_the_picture[150]",
     "live.py::test_four_thousand_redraws_leave_nothing_behind",
@@ -369,12 +369,17 @@ def test_a_cell_that_never_ends_is_said_and_can_be_left(lesson):
     assert lesson.run("print(1 + 1)") == ["2\n"]
 
 
-def test_edits_survive_a_reload_and_a_newer_version_and_the_original_comes_back(opened, offline, tmp_path):
-    page, mine = opened("20_9_exercises.ipynb").page, "# my own line"
+def write_line(page, line):
+    """Write at the end of the first code cell, and wait until it is saved."""
     page.locator(".jp-CodeCell .cm-content").first.click()
     page.keyboard.press("Control+End")
-    page.keyboard.insert_text(f"\n{mine}")
+    page.keyboard.insert_text(f"\n{line}")
     page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
+
+
+def test_edits_survive_a_reload_and_a_newer_version_and_the_original_comes_back(opened, offline, tmp_path):
+    page, mine = opened("20_9_exercises.ipynb").page, "# my own line"
+    write_line(page, mine)
     page.reload()
     page.get_by_text(mine).first.wait_for()
     with page.expect_download() as download:
@@ -397,10 +402,7 @@ def test_edits_survive_a_reload_and_a_newer_version_and_the_original_comes_back(
         if line:
             beside.get_by_text("# in the newer one").first.wait_for()
             assert not beside.get_by_role("button", name="Original again").is_visible()
-        beside.locator(".jp-CodeCell .cm-content").first.click()
-        beside.keyboard.press("Control+End")
-        beside.keyboard.insert_text("\n# in the newer one")
-        beside.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty", timeout=30_000)
+        write_line(beside, "# in the newer one")
         beside.close()
     assert page.get_by_text(mine).count() > 0
     path.write_text(original, "utf-8")

@@ -69,11 +69,11 @@
     const found = await fetch(`../files/${encodeURI(path)}`, {cache: 'no-cache'});
     if (!found.ok) return null;
     const text = await found.text(), key = `qkv-version ${new URL('..', location.href).pathname}${path}`, name = mark(text);
-    const {content} = await app.serviceManager.contents.get(path, {content: true});
-    const same = JSON.stringify(content) === JSON.stringify(JSON.parse(text));
+    const {content} = await app.serviceManager.contents.get(path, {content: true}), original = JSON.parse(text);
+    const same = JSON.stringify(content) === JSON.stringify(original);
     if (same && opening) localStorage.setItem(key, name); // what edits from now on begin with
     if (same || localStorage.getItem(key) === name) return {};
-    return {name: path.replace(/\.ipynb$/, `-newer-${name}.ipynb`), content: JSON.parse(text)};
+    return {name: path.replace(/\.ipynb$/, `-newer-${name}.ipynb`), content: original};
   }
 
   function mark(text) { // short, and another one for another text; crypto.subtle is not there over plain HTTP
