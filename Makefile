@@ -10,7 +10,7 @@ FIRST := notebooks/20_1_what_you_will_learn.ipynb
 export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 
 # Tests that drag and glide run by themselves, with all cores.
-ALONE := tests/test_browser.py tests/test_stage.py tests/test_start.py
+ALONE := tests/test_browser.py tests/test_stage.py
 # A run that leaves a process behind fails.
 WATCHED := .venv/bin/python tests/nothing_stays.py .venv/bin/python -m pytest
 # Pyodide's compiled wheels; where this names no folder they are fetched.
@@ -64,14 +64,18 @@ bench: .venv/.bench site
 	@touch $@
 
 # JupyterLite's kernel is put where JupyterLab does not see it, which would try to load it, and complain.
+MOVE_LITE = if [ -d $(LITE) ]; then rm -rf .venv/lite && mkdir .venv/lite && mv $(LITE) .venv/lite; fi
+
 .venv/.site: .venv/.lab
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
-	@if [ -d $(LITE) ]; then rm -rf .venv/lite && mkdir .venv/lite && mv $(LITE) .venv/lite; fi
+	@$(MOVE_LITE)
 	@touch $@
 
-.venv/.test: .venv/.lecture .venv/.site
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
-	@touch $@
+# All at once: each of the others would ask pip again.
+.venv/.test: .venv/bin/python pyproject.toml constraints.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lecture,site,test]'
+	@$(MOVE_LITE)
+	@touch .venv/.lab .venv/.lecture .venv/.site $@
 
 .venv/.bench: .venv/.test
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench]'

@@ -46,8 +46,8 @@ def installed(name, python, constraints):
     environment = ROOT / f".venv-{name}"
     subprocess.run([python, "-m", "venv", "--clear", environment], check=True)
     inside = next(path for path in (environment / "bin/python", environment / "Scripts/python.exe") if path.exists())
-    command = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints]
-    subprocess.run([*command, "-e", ".[test,lecture]"], cwd=ROOT, check=True)
+    command = [inside, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+    subprocess.run([*command, "-c", constraints, "-e", ".[test,lecture]"], cwd=ROOT, check=True)
     return inside
 
 

@@ -122,7 +122,7 @@ def test_however_make_lecture_ends_nothing_of_it_stays(home, tmp_path, end):
             answer.read(1)  # then there is a kernel, which works on the rest
             running = eventually(lambda: (found := started(lecture)) and any(map(_is_kernel, found)) and found)
             end(lecture)
-            _, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=30)
+            _, alive = psutil.wait_procs([*running, psutil.Process(lecture.pid)], timeout=60)
         for each in alive:
             each.kill()
         assert alive == []
