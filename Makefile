@@ -13,10 +13,13 @@ export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter
 ALONE := tests/test_browser.py tests/test_stage.py
 # A run that leaves a process behind fails.
 WATCHED := .venv/bin/python tests/nothing_stays.py .venv/bin/python -m pytest
+INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 # Pyodide's compiled wheels; where this names no folder they are fetched.
 export WHEELS ?= $(wildcard ../shared/pyodide)
 
 LITE := .venv/share/jupyter/labextensions/@jupyterlite
+# JupyterLite's kernel is put where JupyterLab does not see it, which would try to load it, and complain.
+MOVE_LITE = if [ -d $(LITE) ]; then rm -rf .venv/lite && mkdir .venv/lite && mv $(LITE) .venv/lite; fi
 
 .PHONY: lab test versions lecture handout site serve notebooks bench
 
@@ -56,27 +59,24 @@ bench: .venv/.bench site
 	$(PYTHON) -m venv .venv
 
 .venv/.lab: .venv/bin/python pyproject.toml constraints.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(INSTALL) .
 	@touch $@
 
 .venv/.lecture: .venv/.lab
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lecture]'
+	$(INSTALL) '.[lecture]'
 	@touch $@
 
-# JupyterLite's kernel is put where JupyterLab does not see it, which would try to load it, and complain.
-MOVE_LITE = if [ -d $(LITE) ]; then rm -rf .venv/lite && mkdir .venv/lite && mv $(LITE) .venv/lite; fi
-
 .venv/.site: .venv/.lab
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
+	$(INSTALL) '.[site]'
 	@$(MOVE_LITE)
 	@touch $@
 
 # All at once: each of the others would ask pip again.
 .venv/.test: .venv/bin/python pyproject.toml constraints.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lecture,site,test]'
+	$(INSTALL) '.[lecture,site,test]'
 	@$(MOVE_LITE)
 	@touch .venv/.lab .venv/.lecture .venv/.site $@
 
 .venv/.bench: .venv/.test
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench]'
+	$(INSTALL) '.[test,bench]'
 	@touch $@
